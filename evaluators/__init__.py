@@ -1,0 +1,1 @@
+"""Question modules: each turns models, methods and pairs into flat records."""

@@ -1,0 +1,1 @@
+"""Facts about models: one card per model, and the loader that reads them."""

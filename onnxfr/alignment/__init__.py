@@ -1,0 +1,1 @@
+"""From a picture to an aligned crop: detection, landmarks, similarity transform."""

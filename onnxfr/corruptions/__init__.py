@@ -1,0 +1,1 @@
+"""Image corruptions, one function each with five named severities."""

@@ -1,0 +1,96 @@
+"""Every failure a user can cause or meet, as one tree.
+
+Each message says what was expected, what came, and what to do. The command line turns any
+``OnnxfrError`` into one line and its ``exit_code``; a traceback therefore always means a bug of ours.
+"""
+
+from __future__ import annotations
+
+
+class OnnxfrError(Exception):
+    """Root of all errors raised on purpose."""
+
+    exit_code = 2
+
+
+class OnnxfrWarning(UserWarning):
+    """Something a careful user wants to know although the work goes on."""
+
+
+class ModelError(OnnxfrError):
+    """A model file cannot be used as asked."""
+
+
+class UnreadableModel(ModelError):
+    """Not an ONNX file, truncated, or violating the ONNX specification."""
+
+
+class UnsafeFile(OnnxfrError):
+    """A file that reaches outside its folder, runs code when read, or claims an absurd size."""
+
+
+class UnsupportedModel(ModelError):
+    """A valid ONNX file that is no face-recognition network we can serve."""
+
+
+class UnsupportedOperator(ModelError):
+    """The differentiable engine has no rule for one operator; scores and decisions still work."""
+
+    def __init__(self, operator: str, version: int, node: str, why: str = "") -> None:
+        self.operator, self.version, self.node = operator, version, node
+        reason = f": {why}" if why else ""
+        super().__init__(
+            f"no differentiable form of operator {operator} (opset {version}, node {node!r}){reason}; "
+            "the model stays usable for everything that needs scores or decisions only"
+        )
+
+
+class AmbiguousPreprocessing(ModelError):
+    """The data could not tell which preprocessing the model expects."""
+
+
+class CardError(OnnxfrError):
+    """A model card is missing, malformed, or contradicts its file."""
+
+
+class EngineError(OnnxfrError):
+    """An inference engine is missing, broken, or answered nonsense such as NaN."""
+
+
+class DataError(OnnxfrError):
+    """A data set, image or pair list cannot be used."""
+
+
+class AlignmentError(OnnxfrError):
+    """The aligner cannot work: no detector, or an impossible template."""
+
+
+class DownloadError(OnnxfrError):
+    """A file could not be fetched from its package registry, or arrived altered."""
+
+
+class LicenceError(OnnxfrError):
+    """The weights' licence must be accepted explicitly first."""
+
+
+class SpecError(OnnxfrError):
+    """A run specification or an option is not valid."""
+
+
+class StoreError(OnnxfrError):
+    """Results could not be written or read back: full disk, read-only folder, damaged shard."""
+
+
+class MissingExtra(OnnxfrError):
+    """An optional dependency is needed for what was asked."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is needed for this; install it with: pip install 'onnxfr[{extra}]'")
+
+
+class UnknownName(OnnxfrError):
+    """A name that no registry holds."""
+
+
+class DuplicateName(OnnxfrError):
+    """Two things registered under one name."""

@@ -1,0 +1,1 @@
+"""Biometric metrics and statistics on plain arrays."""

@@ -1,0 +1,1 @@
+"""The model side: normal form, the two engines, the parity certificate."""

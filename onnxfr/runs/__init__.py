@@ -1,0 +1,1 @@
+"""Resumable runs: specification, cells, records, engines."""
