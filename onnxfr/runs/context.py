@@ -1,0 +1,112 @@
+"""What a cell may use while it runs: models, pair sets, embeddings, each loaded once per worker."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnxfr.runs.cells import DataRef, ModelRef
+from onnxfr.runs.embedding_cache import EmbeddingCache
+from onnxfr.types import Embeddings, Images
+
+if TYPE_CHECKING:
+    from onnxfr.data.pairs import PairSet
+    from onnxfr.models.wrapper import FRModel
+
+Report = Callable[[int, int], None]
+"""Called with (done, total) to move the progress bar of the current cell."""
+
+
+class Context:
+    """A worker's models, pair sets and embedding cache."""
+
+    def __init__(self, cache: Path, report: Report | None = None, max_models: int = 8) -> None:
+        self.embeddings = EmbeddingCache(cache)
+        self._report = report
+        self._max_models = max_models
+        self._models: OrderedDict[str, FRModel] = OrderedDict()
+        self._pairs: OrderedDict[str, PairSet] = OrderedDict()
+
+    def model(self, ref: str | ModelRef) -> FRModel:
+        """Return the model behind ``ref``, loaded at first use and kept."""
+        name = ref.ref if isinstance(ref, ModelRef) else ref
+        if name not in self._models:
+            from onnxfr.models.wrapper import load_model
+
+            self._models[name] = load_model(name)
+            if len(self._models) > self._max_models:
+                self._models.popitem(last=False)
+        self._models.move_to_end(name)
+        return self._models[name]
+
+    def pairs(self, spec: str | DataRef) -> PairSet:
+        """Return the pair set behind ``spec``, opened at first use and kept."""
+        name = spec.spec if isinstance(spec, DataRef) else spec
+        if name not in self._pairs:
+            from onnxfr.data.pairs import open_pairs
+
+            self._pairs[name] = open_pairs(name)
+        return self._pairs[name]
+
+    def identify(self, ref: str) -> ModelRef:
+        """Return the content hash and the name of a model."""
+        card = self.model(ref).card
+        return ModelRef(ref, card.sha256, card.name)
+
+    def describe(self, spec: str) -> DataRef:
+        """Return the fingerprint and size of a pair set."""
+        pairs = self.pairs(spec)
+        return DataRef(spec, pairs.fingerprint, len(pairs))
+
+    def embed(
+        self,
+        ref: str | ModelRef,
+        keys: Sequence[str],
+        load: Callable[[Sequence[int]], Images],
+        *,
+        view: str = "",
+        batch_size: int = 64,
+    ) -> Embeddings:
+        """Return the embeddings of images known by content, computing only those never seen.
+
+        Args:
+            ref: the model.
+            keys: content hash of each image; duplicates are embedded once.
+            load: gives the images at some positions of ``keys`` as one batch.
+            view: what was done to the image after hashing (``"flip"``), part of the cache key.
+            batch_size: images per call of ``load`` and of the model.
+        """
+        model = self.model(ref)
+        space = self.embeddings.space(model.card.sha256, view)
+        first: dict[str, int] = {}
+        for position, key in enumerate(keys):
+            first.setdefault(key, position)
+        unique = list(first)
+        rows, found = space.find(unique)
+        missing = np.flatnonzero(~found)
+        for begin in range(0, len(missing), batch_size):
+            batch = missing[begin : begin + batch_size]
+            fresh = model.embed(load([first[unique[i]] for i in batch]))
+            space.put([unique[i] for i in batch], fresh)
+            if rows is None:
+                rows = np.zeros((len(unique), fresh.shape[1]), dtype=np.float32)
+            rows[batch] = fresh
+            self.report(begin + len(batch), len(missing))
+        if rows is None:
+            return np.zeros((0, 0), dtype=np.float32)
+        order = {key: i for i, key in enumerate(unique)}
+        return rows[[order[key] for key in keys]]
+
+    def report(self, done: int, total: int) -> None:
+        """Tell how far the current cell is; free to call often."""
+        if self._report is not None:
+            self._report(done, total)
+
+    def reporting(self, report: Report | None) -> Context:
+        """Send progress to ``report`` from now on and return self."""
+        self._report = report
+        return self
