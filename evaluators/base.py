@@ -61,7 +61,6 @@ class PlanContext:
     fmr: float = 1e-3
     """The false-match rate at which thresholds are frozen on clean data."""
     rows_per_cell: int = 500
-    max_pairs: int | None = None
     code: str = ""
 
     def cell(

@@ -51,6 +51,10 @@ class DataRef:
     spec: str
     fingerprint: str
     pairs: int
+    name: str
+    seed: int = 0
+    limit: int | None = None
+    """How many pairs were drawn, when not all are used."""
 
 
 @dataclass(frozen=True)

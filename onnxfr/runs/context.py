@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,16 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnxfr.data.pairs import PairSet, open_pairs
+from onnxfr.errors import DataError
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.embedding_cache import EmbeddingCache
+from onnxfr.runs.work import Report
 from onnxfr.types import Embeddings, Images
 
 if TYPE_CHECKING:
-    from onnxfr.data.pairs import PairSet
     from onnxfr.models.wrapper import FRModel
-
-Report = Callable[[int, int], None]
-"""Called with (done, total) to move the progress bar of the current cell."""
 
 
 class Context:
@@ -29,7 +29,7 @@ class Context:
         self._report = report
         self._max_models = max_models
         self._models: OrderedDict[str, FRModel] = OrderedDict()
-        self._pairs: OrderedDict[str, PairSet] = OrderedDict()
+        self._pairs: dict[tuple[str, int, int | None], PairSet] = {}
 
     def model(self, ref: str | ModelRef) -> FRModel:
         """Return the model behind ``ref``, loaded at first use and kept."""
@@ -45,22 +45,30 @@ class Context:
 
     def pairs(self, spec: str | DataRef) -> PairSet:
         """Return the pair set behind ``spec``, opened at first use and kept."""
-        name = spec.spec if isinstance(spec, DataRef) else spec
-        if name not in self._pairs:
-            from onnxfr.data.pairs import open_pairs
-
-            self._pairs[name] = open_pairs(name)
-        return self._pairs[name]
+        ref = spec if isinstance(spec, DataRef) else DataRef(spec, "", 0, "")
+        wanted = (ref.spec, ref.seed, ref.limit)
+        if wanted not in self._pairs:
+            self._pairs[wanted] = open_pairs(ref.spec, seed=ref.seed, pairs=ref.limit)
+        return self._pairs[wanted]
 
     def identify(self, ref: str) -> ModelRef:
         """Return the content hash and the name of a model."""
         card = self.model(ref).card
         return ModelRef(ref, card.sha256, card.name)
 
-    def describe(self, spec: str) -> DataRef:
-        """Return the fingerprint and size of a pair set."""
-        pairs = self.pairs(spec)
-        return DataRef(spec, pairs.fingerprint, len(pairs))
+    def describe(
+        self, spec: str, *, seed: int = 0, limit: int | None = None, strict: bool = False
+    ) -> DataRef:
+        """Open a pair set and return its size and a fingerprint of protocol and picture bytes."""
+        pairs = open_pairs(spec, strict=strict, seed=seed, pairs=limit)
+        self._pairs[(spec, seed, limit)] = pairs
+        content = hashlib.sha256(pairs.fingerprint().encode())
+        for image in pairs.images:
+            try:
+                content.update(hashlib.sha256(image.read()).digest())
+            except DataError:
+                content.update(b"unreadable")
+        return DataRef(spec, content.hexdigest(), len(pairs), pairs.name, seed, limit)
 
     def embed(
         self,

@@ -1,9 +1,10 @@
 """Embeddings kept on disk by content, so that no image passes through the same model twice.
 
-One folder per (model sha, view) holds pairs of append-only files: ``.dat`` has float32 rows, ``.idx``
-the digest and checksum of each row, written after it. Every writing process owns one such pair for its
-lifetime through an operating-system lock, which a killed process gives back by dying; a torn tail is
-cut off by the next owner and never read. A cache that cannot be written costs speed, not correctness.
+One folder per (model sha, view) holds pairs of append-only files: ``.dat`` has float32 rows,
+``.idx`` the digest and checksum of each row, written after it. Every writing process owns one such
+pair for its lifetime through an operating-system lock, which a killed process gives back by dying;
+a torn tail is cut off by the next owner and never read. A cache that cannot be written costs speed,
+not correctness.
 """
 
 from __future__ import annotations

@@ -1,0 +1,192 @@
+"""From a specification to cells, from a cell to its table, from records to results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
+from pydantic import TypeAdapter, ValidationError
+
+from onnxfr.errors import SpecError, UnknownName
+from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
+from onnxfr.runs.context import Context
+from onnxfr.runs.provenance import code_version
+from onnxfr.runs.records import to_table
+from onnxfr.runs.spec import EvaluatorSpec, RunSpec, Suite, explain, merge, read_suite
+from onnxfr.runs.store import RunStore
+from onnxfr.runs.toml_lines import line_of
+from onnxfr.runs.work import Report
+
+SOURCES = ("onnxfr", "onnxfr.evaluators")
+"""Packages whose sources decide the numbers of a cell."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run in full: the expanded specification, its evaluators, models, data and cells."""
+
+    spec: RunSpec
+    evaluators: tuple[Evaluator, ...]
+    models: tuple[ModelRef, ...]
+    data: tuple[DataRef, ...]
+    cells: tuple[Cell, ...]
+    code: str
+
+    @property
+    def cost(self) -> Cost:
+        """The estimated work of all cells."""
+        return sum((cell.cost for cell in self.cells), Cost())
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """The work of an engine's worker: looks up the evaluator and keeps models between cells."""
+
+    cache: Path
+
+    def __call__(self, cell: Cell, report: Report) -> pa.Table:
+        """Return the records of one cell."""
+        evaluator = EVALUATORS.get(cell.evaluator)()
+        context = _worker_context(self.cache).reporting(report)
+        return to_table(cell, evaluator.run(cell, context))
+
+
+@cache
+def _worker_context(folder: Path) -> Context:
+    return Context(folder)
+
+
+def suites() -> dict[str, Suite]:
+    """Return every named suite, sorted by name."""
+    folder = resources.files("onnxfr.evaluators").joinpath("presets")
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return {
+        file.name.removesuffix(".toml"): read_suite(file.name, file.read_text(encoding="utf-8"))
+        for file in files
+    }
+
+
+def expand(spec: RunSpec) -> RunSpec:
+    """Return the specification with its suite's evaluators and settings written out."""
+    if spec.suite is None:
+        return spec
+    known = suites()
+    if spec.suite not in known:
+        raise UnknownName(f"no suite is called {spec.suite!r}; there are {', '.join(known)}")
+    return merge(spec, known[spec.suite])
+
+
+def check_evaluators(spec: RunSpec, source: str, text: str) -> None:
+    """Raise where the evaluators of a TOML text are unknown or have wrong parameters."""
+    for number, entry in enumerate(spec.evaluators):
+        try:
+            make_evaluator(entry, text, ("evaluators", number, "params"))
+        except (SpecError, UnknownName) as bad:
+            line = line_of(text, ("evaluators", number, "name"))
+            raise SpecError(f"{source}, evaluator at line {line}: {bad}") from bad
+
+
+def make_evaluator(
+    spec: EvaluatorSpec, text: str | None = None, place: Sequence[str | int] = ()
+) -> Evaluator:
+    """Return the evaluator with its parameters, or raise saying which parameter is wrong.
+
+    Args:
+        spec: name and parameters.
+        text: the TOML text they come from, for line numbers.
+        place: where in that text the parameters stand.
+    """
+    kind = EVALUATORS.get(spec.name)
+    try:
+        return TypeAdapter(kind).validate_python(spec.params)
+    except ValidationError as bad:
+        allowed = ", ".join(f.name for f in dataclasses.fields(kind)) or "none"
+        raise SpecError(
+            f"parameters of {spec.name!r} are not valid: {explain(bad, text, place)}; "
+            f"it knows these: {allowed}"
+        ) from bad
+
+
+def plan_run(spec: RunSpec, context: Context) -> Plan:
+    """Open models and data, and cut the run into cells; the same inputs give the same plan."""
+    full = expand(spec)
+    evaluators = tuple(make_evaluator(entry) for entry in full.evaluators)
+    models = tuple(context.identify(ref) for ref in dict.fromkeys(full.models))
+    _distinct([model.name for model in models])
+    data = tuple(
+        context.describe(entry, seed=full.seed, limit=full.max_pairs, strict=full.strict)
+        for entry in dict.fromkeys(full.data)
+    )
+    code = code_version(SOURCES)
+    planning = PlanContext(
+        models=models,
+        data=data,
+        context=context,
+        seed=full.seed,
+        protocol=full.protocol,
+        fmr=full.fmr,
+        rows_per_cell=full.rows_per_cell,
+        code=code,
+    )
+    cells = dict.fromkeys(cell for each in evaluators for cell in each.plan(planning))
+    return Plan(full, evaluators, models, data, tuple(cells), code)
+
+
+def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
+    """Return what the manifest says about a plan, apart from its cells."""
+    return {
+        "spec": plan.spec.to_json(),
+        "code": plan.code,
+        "protocol": plan.spec.protocol,
+        "fmr": plan.spec.fmr,
+        "seed": plan.spec.seed,
+        "models": [
+            {
+                "name": model.name,
+                "ref": model.ref,
+                "sha256": model.sha256,
+                "card": context.model(model).card.model_dump(mode="json"),
+            }
+            for model in plan.models
+        ],
+        "data": [dataclasses.asdict(entry) for entry in plan.data],
+        "problems": {
+            entry.spec: [str(problem) for problem in context.pairs(entry).problems]
+            for entry in plan.data
+        },
+        "evaluators": [
+            {"name": each.name, "version": each.version, "params": _params(each)}
+            for each in plan.evaluators
+        ],
+    }
+
+
+def summarise_run(store: RunStore) -> list[Result]:
+    """Return every result of a stored run: a pure function of its manifest and records."""
+    results: list[Result] = []
+    for entry in store.manifest()["evaluators"]:
+        evaluator = make_evaluator(EvaluatorSpec(name=entry["name"], params=entry["params"]))
+        records = store.records(entry["name"])
+        if records.num_rows:
+            results.extend(evaluator.summarise(records))
+    return results
+
+
+def _params(evaluator: Evaluator) -> Any:
+    return TypeAdapter(type(evaluator)).dump_python(evaluator, mode="json")
+
+
+def _distinct(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SpecError(
+            f"two models are called {twice[0]!r}; results are told apart by name, "
+            "so give one another name in its card"
+        )

@@ -1,0 +1,65 @@
+"""Flat records: an evaluator's rows as one Arrow table that says which cell it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from onnxfr.errors import StoreError
+from onnxfr.runs.cells import Cell, canonical
+
+IDENTITY = ("cell", "evaluator", "model", "method", "condition", "data")
+"""Columns every stored record starts with; ``condition`` is canonical JSON text."""
+
+_CELL = b"onnxfr.cell"
+_KEY = b"onnxfr.key"
+
+
+def to_table(cell: Cell, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the rows of one cell as a table with its identity in front."""
+    try:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
+    except (pa.ArrowException, TypeError, AttributeError) as bad:
+        raise StoreError(
+            f"records of {cell.evaluator!r} must be flat rows with one type per column: {bad}"
+        ) from bad
+    for column in table.schema:
+        if column.name in IDENTITY:
+            raise StoreError(
+                f"records of {cell.evaluator!r} have a column {column.name!r}, which the store "
+                "fills in by itself; rename it"
+            )
+        if pa.types.is_nested(column.type):
+            raise StoreError(
+                f"records are flat, but column {column.name!r} of {cell.evaluator!r} is "
+                f"{column.type}; use one column per value"
+            )
+    values = (
+        cell.key,
+        cell.evaluator,
+        cell.model.name,
+        cell.method,
+        canonical(cell.condition),
+        cell.data.name,
+    )
+    for position, (name, value) in enumerate(zip(IDENTITY, values, strict=True)):
+        column = pa.array([value] * table.num_rows, pa.string())
+        table = table.add_column(position, pa.field(name, pa.string()), column)
+    return table.replace_schema_metadata(
+        {_KEY: cell.key.encode(), _CELL: canonical(cell.content()).encode()}
+    )
+
+
+def key_of(table: pa.Table) -> str:
+    """Return the key of the cell a table was made from, or an empty text."""
+    return bytes((table.schema.metadata or {}).get(_KEY, b"")).decode()
+
+
+def join(tables: Sequence[pa.Table]) -> pa.Table:
+    """Stack tables of one evaluator; columns one of them lacks are null there."""
+    if not tables:
+        return pa.table({name: pa.array([], pa.string()) for name in IDENTITY})
+    plain = [table.replace_schema_metadata(None) for table in tables]
+    return pa.concat_tables(plain, promote_options="permissive").combine_chunks()
