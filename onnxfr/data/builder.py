@@ -1,0 +1,130 @@
+"""Collects the images and pairs of one data set, leaving out what is no good and saying so."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.data.images import header_size
+from onnxfr.data.pairs import ImageSource, PairSet, Problem
+from onnxfr.errors import DataError
+
+_SHOWN = 5
+_SAMPLED = 8
+_TEMPLATE_SIZES = {(112, 112), (112, 96)}
+
+
+def inside(base: str, relative: str) -> str | None:
+    """Join and normalise two relative names; None if the result leaves the data set's folder."""
+    joined = posixpath.normpath(posixpath.join(base, relative.replace("\\", "/")))
+    if joined.startswith(("../", "/")) or joined in ("..", ".") or "\0" in joined:
+        return None
+    return None if PureWindowsPath(joined).drive else joined
+
+
+class PairBuilder:
+    """Adds images and pairs in protocol order; ``build`` gives the PairSet."""
+
+    def __init__(self, name: str, *, strict: bool = False, aligned: bool | None = None) -> None:
+        self.name, self.strict, self.aligned = name, strict, aligned
+        self.problems: list[Problem] = []
+        self._images: dict[str, ImageSource] = {}
+        self._pairs: dict[tuple[str, str], tuple[str, str, bool, int | None, str | None]] = {}
+        self._contradicted: set[tuple[str, str]] = set()
+        self._listings: dict[str, frozenset[str]] = {}
+
+    def problem(self, name: str, reason: str) -> None:
+        """Record something left out."""
+        self.problems.append(Problem(name, reason))
+
+    def image(self, source: ImageSource) -> str:
+        """Make an image known and return its id; the first under an id stays."""
+        self._images.setdefault(source.id, source)
+        return source.id
+
+    def has_file(self, path: Path) -> bool:
+        """Tell whether a file exists, listing each folder once rather than asking per file."""
+        folder = os.fspath(path.parent)
+        if folder not in self._listings:
+            try:
+                self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - names only
+            except OSError:
+                self._listings[folder] = frozenset()
+        return path.name in self._listings[folder]
+
+    def pair(
+        self,
+        left: str,
+        right: str,
+        same: bool,
+        *,
+        fold: int | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Add one pair of image ids unless it is one image twice or was there before."""
+        name = f"{left}|{right}"
+        if left == right:
+            return self.problem(name, "a pair of one image with itself")
+        key = (min(left, right), max(left, right))
+        earlier = self._pairs.get(key)
+        if earlier is None:
+            self._pairs[key] = (left, right, same, fold, group)
+        elif earlier[2] == same:
+            self.problem(name, "listed more than once; the first is kept")
+        else:
+            self._contradicted.add(key)
+            self.problem(name, "listed both as one person and as two; left out")
+        return None
+
+    def build(self) -> PairSet:
+        """Return the finished set; raises when nothing is left, or on problems if strict."""
+        rows = [row for key, row in self._pairs.items() if key not in self._contradicted]
+        if self.problems and self.strict:
+            raise DataError(f"{self.name}: {self._story()}; run without strict to leave them out")
+        if not rows:
+            raise DataError(f"{self.name}: no usable pair is left. {self._story()}")
+        used = list(dict.fromkeys(name for row in rows for name in row[:2]))
+        place = {name: number for number, name in enumerate(used)}
+        images = tuple(self._images[name] for name in used)
+        folds = [row[3] for row in rows]
+        groups = [row[4] for row in rows]
+        return PairSet(
+            name=self.name,
+            images=images,
+            left=np.array([place[row[0]] for row in rows], dtype=np.intp),
+            right=np.array([place[row[1]] for row in rows], dtype=np.intp),
+            same=np.array([row[2] for row in rows], dtype=np.bool_),
+            fold=_whole(folds),
+            group=None if None in groups else tuple(str(group) for group in groups),
+            problems=tuple(self.problems),
+            aligned=_looks_aligned(images) if self.aligned is None else self.aligned,
+        )
+
+    def _story(self) -> str:
+        if not self.problems:
+            return "the protocol lists none"
+        shown = "; ".join(str(problem) for problem in self.problems[:_SHOWN])
+        more = len(self.problems) - _SHOWN
+        tail = f"; and {more} more" if more > 0 else ""
+        return f"{len(self.problems)} problem(s): {shown}{tail}"
+
+
+def _whole(folds: list[int | None]) -> NDArray[np.int64] | None:
+    numbers = [fold for fold in folds if fold is not None]
+    return np.array(numbers, dtype=np.int64) if len(numbers) == len(folds) else None
+
+
+def _looks_aligned(images: tuple[ImageSource, ...]) -> bool | None:
+    """True if a sample of the pictures has the size of an aligned crop; None: cannot tell."""
+    step = max(1, len(images) // _SAMPLED)
+    sizes = set()
+    for source in images[::step][:_SAMPLED]:
+        try:
+            sizes.add(header_size(source.read(), source.id))
+        except DataError:
+            continue
+    return True if sizes and sizes <= _TEMPLATE_SIZES else None
