@@ -61,6 +61,10 @@ class DataError(OnnxfrError):
     """A data set, image or pair list cannot be used."""
 
 
+class MetricError(OnnxfrError):
+    """A metric is not defined for the numbers given: an empty class, NaN, lengths that differ."""
+
+
 class AlignmentError(OnnxfrError):
     """The aligner cannot work: no detector, or an impossible template."""
 
