@@ -111,7 +111,8 @@ def to_images(pixels: Sequence[Pixels]) -> Images:
     height, width, channels = pixels[0].shape
     images = np.empty((len(pixels), channels, height, width), dtype=np.float32)
     for image, picture in zip(images, pixels, strict=True):
-        np.divide(picture.transpose(2, 0, 1), np.float32(255), out=image, dtype=np.float32)
+        image[...] = picture.transpose(2, 0, 1)
+        image /= np.float32(255)
     return images
 
 
