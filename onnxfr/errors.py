@@ -92,6 +92,10 @@ class MissingExtra(OnnxfrError):
         super().__init__(f"{package} is needed for this; install it with: pip install 'onnxfr[{extra}]'")
 
 
+class MissingCodec(OnnxfrError):
+    """This build of OpenCV cannot write or read a picture or video format."""
+
+
 class UnknownName(OnnxfrError):
     """A name that no registry holds."""
 

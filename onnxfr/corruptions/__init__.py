@@ -1,1 +1,23 @@
-"""Image corruptions, one function each with five named severities."""
+"""Image corruptions: OODFace's twenty and more, one pixel function each with five severities."""
+
+from onnxfr.corruptions.base import (
+    CORRUPTIONS,
+    PRESETS,
+    SEVERITIES,
+    Corruption,
+    corrupt,
+    oodface_names,
+)
+from onnxfr.corruptions.chains import Chain, apply_chain, parse_chain
+
+__all__ = [
+    "CORRUPTIONS",
+    "PRESETS",
+    "SEVERITIES",
+    "Chain",
+    "Corruption",
+    "apply_chain",
+    "corrupt",
+    "oodface_names",
+    "parse_chain",
+]
