@@ -1,0 +1,213 @@
+"""Writes the torch.fx graph, folding away whatever is already known.
+
+The generated Python holds only names made here, our own callables and numbers: no string of a
+model file ever becomes a name, an attribute or a line of code.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+
+from onnxfr.errors import UnsafeFile
+from onnxfr.models.graph.values import BATCHES, Affine, Size, Value
+
+LARGEST_FOLDED_TENSOR = 2**28
+
+_META = torch.device("meta")
+
+_NOT_FROM_SHAPES = (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError)
+"""What torch raises where shapes do not suffice, or a batch size does not fit the graph."""
+
+
+class Builder:
+    """One network under construction."""
+
+    def __init__(self, image_shape: tuple[int, ...] | None) -> None:
+        self.graph = fx.Graph()
+        self._root = nn.Module()
+        self._buffers: dict[int, tuple[Tensor, fx.Node]] = {}
+        self._sizes: dict[Affine, fx.Node] = {}
+        image = self.graph.placeholder("image")
+        self._image = image
+        trials = None
+        if image_shape is not None:
+            trials = tuple(torch.empty(n, *image_shape, device=_META) for n in BATCHES)
+        self.image = Value(trials, image)
+        self.anchor = Value.constant_of(torch.empty(0))
+        """An empty tensor that knows the network's float type and device."""
+
+    def emit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Value:
+        """Return the value of ``function`` applied to values, sizes and plain Python numbers."""
+        results = self._try(function, args, kwargs)
+        trials = None if results is None else tuple(result for (result,) in results)
+        value = Value(trials)
+        if value.constant is None:
+            value.place = self._call(function, args, kwargs)
+        return value
+
+    def emit_many(
+        self, count: int, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> list[Value]:
+        """Like :meth:`emit` for a function that returns ``count`` tensors."""
+        results = self._try(function, args, kwargs)
+        if results is not None:
+            values = [Value(tuple(result[i] for result in results)) for i in range(count)]
+        else:
+            values = [Value(None) for _ in range(count)]
+        if any(value.constant is None for value in values):
+            several = self._call(function, args, kwargs)
+            for index, value in enumerate(values):
+                if value.constant is None:
+                    value.place = self.graph.call_function(operator.getitem, (several, index))
+        return values
+
+    def finish(self, output: Value) -> fx.GraphModule:
+        """Close the graph and return it as a frozen module."""
+        self.graph.output(self._place(output))
+        self.graph.eliminate_dead_code()
+        self.graph.lint()
+        module = fx.GraphModule(self._root, self.graph, class_name="ConvertedNetwork")
+        return module.eval().requires_grad_(False)
+
+    def _try(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[Tensor, ...]] | None:
+        """Run the trials; None if too little is known or the function needs the pixels."""
+        values = _values_in((*args, *kwargs.values()))
+        if any(value.trials is None for value in values):
+            return None
+        linear = _affine_in((*args, *kwargs.values()))
+        if all(value.constant is not None for value in values) and not linear:
+            return [self._run(function, args, kwargs, 0)] * len(BATCHES)
+        try:
+            return [self._run(function, args, kwargs, trial) for trial in range(len(BATCHES))]
+        except _NOT_FROM_SHAPES:
+            return None
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trial: int,
+    ) -> tuple[Tensor, ...]:
+        values = _values_in((*args, *kwargs.values()))
+        only_shapes = not all(value.real for value in values)
+
+        def tensor_of(value: Value) -> Tensor:
+            assert value.trials is not None
+            tensor = value.trials[trial]
+            return tensor.to(_META) if only_shapes else tensor
+
+        def run(read: Callable[[Value], Tensor]) -> Any:
+            at = BATCHES[trial]
+            with torch.no_grad():
+                return function(*_fill(args, read, at), **_fill(kwargs, read, at))
+
+        if not only_shapes:
+            self._refuse_giants(lambda: run(lambda value: tensor_of(value).to(_META)))
+        result = run(tensor_of)
+        return (result,) if isinstance(result, Tensor) else tuple(result)
+
+    @staticmethod
+    def _refuse_giants(shapes_only: Callable[[], Any]) -> None:
+        """Raise before a few bytes of a hostile file are unfolded into gigabytes."""
+        try:
+            with _META:
+                results = shapes_only()
+        except _NOT_FROM_SHAPES:
+            return
+        for result in [results] if isinstance(results, Tensor) else results:
+            if result.numel() > LARGEST_FOLDED_TENSOR:
+                raise UnsafeFile(
+                    f"a constant of the model unfolds into {result.numel()} numbers, expected at "
+                    f"most {LARGEST_FOLDED_TENSOR}; no face-recognition network needs that"
+                )
+
+    def _call(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> fx.Node:
+        return self.graph.call_function(
+            function,
+            cast(tuple[Any, ...], self._written(args)),
+            cast(dict[str, Any], self._written(kwargs)),
+        )
+
+    def _written(self, argument: Any) -> Any:
+        """Put an argument in the terms of the finished graph."""
+        if isinstance(argument, Value):
+            return self._place(argument)
+        if isinstance(argument, Affine):
+            return self._size(argument)
+        if isinstance(argument, tuple | list):
+            return type(argument)(self._written(entry) for entry in argument)
+        if isinstance(argument, dict):
+            return {key: self._written(entry) for key, entry in argument.items()}
+        return argument
+
+    def _place(self, value: Value) -> fx.Node:
+        if value.place is not None:
+            return value.place
+        tensor = value.constant
+        assert tensor is not None
+        if id(tensor) not in self._buffers:
+            name = f"constant_{len(self._buffers)}"
+            self._root.register_buffer(name, tensor.detach().contiguous())
+            with self.graph.inserting_after(self._image):
+                self._buffers[id(tensor)] = (tensor, self.graph.get_attr(name))
+        return self._buffers[id(tensor)][1]
+
+    def _size(self, size: Affine) -> fx.Node:
+        """Return the run-time integer, computed once per network however often it is used."""
+        if size not in self._sizes:
+            if size == Affine(1, 0):
+                with self.graph.inserting_after(self._image):
+                    node = self.graph.call_function(torch.Tensor.size, (self._image, 0))
+            else:
+                node = self._size(Affine(1, 0))
+                if size.slope != 1:
+                    node = self.graph.call_function(operator.mul, (node, size.slope))
+                if size.offset:
+                    node = self.graph.call_function(operator.add, (node, size.offset))
+            self._sizes[size] = node
+        return self._sizes[size]
+
+
+def _values_in(arguments: Any) -> list[Value]:
+    if isinstance(arguments, Value):
+        return [arguments]
+    if isinstance(arguments, tuple | list):
+        return [value for entry in arguments for value in _values_in(entry)]
+    return []
+
+
+def _affine_in(arguments: Any) -> bool:
+    if isinstance(arguments, tuple | list):
+        return any(_affine_in(entry) for entry in arguments)
+    return isinstance(arguments, Affine)
+
+
+def _fill(argument: Any, tensor_of: Callable[[Value], Tensor], batch: int) -> Any:
+    """Replace values and sizes by what they are in one trial."""
+    if isinstance(argument, Value):
+        return tensor_of(argument)
+    if isinstance(argument, Affine):
+        return argument.at(batch)
+    if isinstance(argument, tuple | list):
+        return type(argument)(_fill(entry, tensor_of, batch) for entry in argument)
+    if isinstance(argument, dict):
+        return {key: _fill(entry, tensor_of, batch) for key, entry in argument.items()}
+    return argument
+
+
+def dimensions(shape: tuple[Size, ...] | None, start: int = 0) -> tuple[int, ...] | None:
+    """Return the sizes from ``start`` on if none of them depends on the batch."""
+    if shape is None:
+        return None
+    fixed = [size for size in shape[start:] if isinstance(size, int)]
+    return tuple(fixed) if len(fixed) == len(shape) - start else None

@@ -1,0 +1,132 @@
+"""From an ONNX model to a differentiable torch.fx module, node by node in file order."""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Iterator, MutableMapping
+
+import onnx
+import onnx.inliner
+from onnx import AttributeProto
+from torch import fx
+
+from onnxfr.errors import OnnxfrError, UnreadableModel, UnsupportedModel, UnsupportedOperator
+from onnxfr.models.graph.builder import Builder
+from onnxfr.models.graph.node import Node
+from onnxfr.models.graph.rules import DEFAULT_DOMAIN, find_rule
+from onnxfr.models.graph.tensors import to_tensor
+from onnxfr.models.graph.values import Value
+
+Scope = MutableMapping[str, Value]
+
+DEEPEST_NESTING = 16
+
+
+def to_torch(model: onnx.ModelProto) -> fx.GraphModule:
+    """Return the network as a frozen torch module: images in, first output out.
+
+    The module has no training mode and no trainable weight, takes any batch size the file allows,
+    and becomes a float64 function by ``.double()``. External data must have been loaded.
+
+    Raises:
+        UnsupportedOperator: a node has no differentiable form.
+        UnreadableModel: the graph contradicts itself.
+        UnsupportedModel: the network does not take exactly one input.
+    """
+    return _Conversion(model).run()
+
+
+class _Conversion:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        self._graph = model.graph
+        self._versions = {_domain(entry.domain): entry.version for entry in model.opset_import}
+        self._readers = Counter(_names_read(model.graph))
+
+    def run(self) -> fx.GraphModule:
+        graph = self._graph
+        stored = {proto.name for proto in graph.initializer}
+        inputs = [entry for entry in graph.input if entry.name not in stored]
+        if len(inputs) != 1 or not graph.output:
+            raise UnsupportedModel(
+                f"expected a network with one input and an output, this one has {len(inputs)} "
+                f"inputs and {len(graph.output)} outputs; bring it to normal form first"
+            )
+        self._builder = Builder(_image_shape(inputs[0]))
+        scope: Scope = {inputs[0].name: self._builder.image}
+        self._convert(graph, scope, depth=0)
+        return self._builder.finish(_look_up(scope, graph.output[0].name))
+
+    def _convert(self, graph: onnx.GraphProto, scope: Scope, depth: int) -> None:
+        if graph.sparse_initializer:
+            raise UnsupportedModel("sparse weights are not supported; store them densely")
+        for proto in graph.initializer:
+            scope[proto.name] = Value.constant_of(to_tensor(proto), proto.data_type)
+        for node in graph.node:
+            values = self._node(node, scope, depth)
+            for name, value in zip(node.output, values, strict=False):
+                if name:
+                    scope[name] = value
+
+    def _node(self, proto: onnx.NodeProto, scope: Scope, depth: int) -> list[Value]:
+        domain = _domain(proto.domain)
+        version = self._versions.get(domain, 1)
+        inputs = [_look_up(scope, name) if name else None for name in proto.input]
+        alone = [self._readers[name] == 1 for name in proto.input]
+        node = Node(proto, version, inputs, self._builder, alone)
+        if proto.op_type == "If" and domain == DEFAULT_DOMAIN:
+            return self._branch(proto, node, scope, depth)
+        rule = find_rule(domain, proto.op_type, version, node.name)
+        try:
+            result = rule(node)
+        except OnnxfrError:
+            raise
+        except Exception as error:
+            raise UnsupportedOperator(
+                proto.op_type, version, node.name, f"{type(error).__name__}: {error}"
+            ) from error
+        return [result] if isinstance(result, Value) else list(result)
+
+    def _branch(self, proto: onnx.NodeProto, node: Node, scope: Scope, depth: int) -> list[Value]:
+        """Convert the branch of an If that is always taken."""
+        condition = node[0].constant
+        if condition is None:
+            raise node.unsupported("which branch is taken depends on the image or the batch size")
+        if depth >= DEEPEST_NESTING:
+            raise node.unsupported(f"nested more than {DEEPEST_NESTING} deep")
+        wanted = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        for attribute in proto.attribute:
+            if attribute.name == wanted and attribute.type == AttributeProto.GRAPH:
+                inner: Scope = ChainMap({}, scope)
+                self._convert(attribute.g, inner, depth + 1)
+                return [_look_up(inner, output.name) for output in attribute.g.output]
+        raise UnreadableModel(f"node {node.name!r} (If) has no {wanted}")
+
+
+def _domain(name: str) -> str:
+    return DEFAULT_DOMAIN if name == "ai.onnx" else name
+
+
+def _image_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """Return (C, H, W) if the file fixes them."""
+    dims = value.type.tensor_type.shape.dim
+    sizes = tuple(dim.dim_value for dim in dims[1:])
+    return sizes if sizes and all(size > 0 for size in sizes) else None
+
+
+def _look_up(scope: Scope, name: str) -> Value:
+    if name not in scope:
+        raise UnreadableModel(f"value {name!r} is used before anything computes it")
+    return scope[name]
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield every use of a value, also inside branches."""
+    for output in graph.output:
+        yield output.name
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _names_read(attribute.g)

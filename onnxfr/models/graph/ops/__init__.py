@@ -1,0 +1,1 @@
+"""The rules, one function per ONNX operator, grouped by family."""

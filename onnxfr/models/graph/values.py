@@ -1,0 +1,126 @@
+"""What the converter knows of a value before the network ever runs.
+
+Every value is worked out for a few trial batch sizes at once. What depends on the pixels exists
+there as a shape only (torch's meta device); what follows from shapes and weights alone exists for
+real. Comparing the trials therefore tells, without a rule per operator, what is constant, and which
+numbers are linear in the batch size: the two things that let a whole shape subgraph vanish from the
+finished network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, fx
+
+BATCHES = (1, 2, 3, 7)
+"""Trial batch sizes: enough to refute a number that only looks linear in the batch size."""
+
+LARGEST_SHAPE_VECTOR = 64
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The integer ``slope * N + offset`` where N is the batch size at run time."""
+
+    slope: int
+    offset: int
+
+    def at(self, batch: int) -> int:
+        """Return the number for one batch size."""
+        return self.slope * batch + self.offset
+
+
+Size = int | Affine
+
+
+def fit(trials: tuple[int, ...]) -> Size | None:
+    """Return the number, or the line through the trials, or None if they lie on no line."""
+    slope = trials[1] - trials[0]
+    if slope == 0 and len(set(trials)) == 1:
+        return trials[0]
+    line = Affine(slope, trials[0] - slope * BATCHES[0])
+    fits = all(line.at(batch) == trial for batch, trial in zip(BATCHES, trials, strict=True))
+    return line if fits else None
+
+
+def fit_all(trials: list[tuple[int, ...]]) -> tuple[Size, ...] | None:
+    """Fit each entry of equally long vectors; None unless all of them fit."""
+    if len({len(trial) for trial in trials}) != 1:
+        return None
+    sizes = [fit(entries) for entries in zip(*trials, strict=True)]
+    return tuple(size for size in sizes if size is not None) if None not in sizes else None
+
+
+Rescale = Callable[[Tensor, Tensor], "Value"]
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor of the network: its trials, and where the finished graph finds it.
+
+    Args:
+        trials: one tensor per trial batch size, or None where nothing is known.
+        place: the node of the finished graph; None for a constant.
+        elem_type: the ONNX element type where it cannot be read from the tensor (int4, float8...).
+        rescale: builds ``scale * self + shift`` (per channel) without another operation.
+        channel_axis: the axis those scales run along.
+    """
+
+    trials: tuple[Tensor, ...] | None
+    place: fx.Node | None = None
+    elem_type: int = 0
+    rescale: Rescale | None = None
+    channel_axis: int = 1
+
+    @staticmethod
+    def constant_of(tensor: Tensor, elem_type: int = 0) -> Value:
+        """Wrap a tensor that never changes."""
+        return Value((tensor,) * len(BATCHES), elem_type=elem_type)
+
+    @cached_property
+    def real(self) -> bool:
+        """Whether the value is known, i.e. does not depend on the pixels."""
+        return self.trials is not None and not any(trial.is_meta for trial in self.trials)
+
+    @cached_property
+    def constant(self) -> Tensor | None:
+        """The tensor itself where it is the same for every batch."""
+        if self.trials is None or not self.real:
+            return None
+        first, *others = self.trials
+        same = all(
+            other is first or (other.dtype == first.dtype and torch.equal(other, first))
+            for other in others
+        )
+        return first if same else None
+
+    @cached_property
+    def shape(self) -> tuple[Size, ...] | None:
+        """The dimensions, each a number or linear in the batch size."""
+        if self.trials is None:
+            return None
+        return fit_all([tuple(trial.shape) for trial in self.trials])
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions where known."""
+        return None if self.trials is None else self.trials[0].dim()
+
+    @cached_property
+    def numbers(self) -> tuple[Size, ...] | None:
+        """The entries of a known integer vector or scalar, e.g. the target of a Reshape."""
+        if self.trials is None or not self.real:
+            return None
+        first = self.trials[0]
+        if first.is_floating_point() or first.dim() > 1 or first.numel() > LARGEST_SHAPE_VECTOR:
+            return None
+        return fit_all([tuple(int(entry) for entry in trial.reshape(-1)) for trial in self.trials])
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The torch type where known."""
+        return None if self.trials is None else self.trials[0].dtype
