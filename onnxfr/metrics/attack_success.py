@@ -95,12 +95,13 @@ def success_curve(cost: ArrayLike, budgets: ArrayLike, level: float = 0.95) -> S
     if np.isnan(limits).any() or np.isinf(limits).any():
         raise MetricError("budgets must be finite numbers")
     won = np.searchsorted(values, limits, "right")
-    bands = [wilson(int(count), values.size, level) for count in won]
+    counts, where = np.unique(won, return_inverse=True)
+    bands = [wilson(int(count), values.size, level) for count in counts]
     return SuccessCurve(
         budget=limits,
         asr=won / values.size,
-        low=np.array([band.low for band in bands]),
-        high=np.array([band.high for band in bands]),
+        low=np.array([band.low for band in bands])[where],
+        high=np.array([band.high for band in bands])[where],
         n=values.size,
     )
 

@@ -112,6 +112,44 @@ def _block_shape(probes: int, templates: int, dim: int, memory: int) -> tuple[in
     return rows, int(min(templates, max(1, width)))
 
 
+def _check_search(
+    asked: NDArray[Any], enrolled: NDArray[Any], names: NDArray[Any], people: NDArray[Any]
+) -> None:
+    if asked.shape[1] != enrolled.shape[1]:
+        raise MetricError(f"probes have {asked.shape[1]} dimensions, gallery {enrolled.shape[1]}")
+    if names.size != asked.shape[0] or people.size != enrolled.shape[0]:
+        raise MetricError("every probe and every gallery template needs exactly one identity")
+    if (names.dtype.kind in "US") != (people.dtype.kind in "US"):
+        raise MetricError(f"identities must be of one kind, got {names.dtype} and {people.dtype}")
+
+
+def _scan(
+    best: _Best,
+    asked: NDArray[Any],
+    enrolled: NDArray[Any],
+    live: Ints,
+    mates: Ints,
+    order: Ints,
+    starts: Ints,
+    memory: int,
+) -> None:
+    """Compare the live probes with the gallery, sorted by identity, block by block."""
+    if live.size == 0:
+        return
+    rows, width = _block_shape(live.size, order.size, asked.shape[1], memory)
+    for first, last in _gallery_blocks(starts, order.size, width):
+        stop = starts[last] if last < starts.size else order.size
+        templates = _slab(enrolled, order[starts[first] : stop], "gallery")
+        for begin in range(0, live.size, rows):
+            some = live[begin : begin + rows]
+            scores = _slab(asked, some, "probes") @ templates.T
+            if templates.shape[0] > last - first:
+                scores = np.maximum.reduceat(scores, starts[first:last] - starts[first], axis=1)
+            part = _Best(best.mate[some], best.scores[some], best.ids[some])
+            _absorb(part, scores, first, mates[some])
+            best.mate[some], best.scores[some], best.ids[some] = part.mate, part.scores, part.ids
+
+
 def search(
     probes: ArrayLike,
     probe_ids: ArrayLike,
@@ -129,10 +167,7 @@ def search(
     """
     asked, enrolled = _embeddings(probes, "probes"), _embeddings(gallery, "gallery")
     names, people = vector(probe_ids, "probe_ids"), vector(gallery_ids, "gallery_ids")
-    if asked.shape[1] != enrolled.shape[1]:
-        raise MetricError(f"probes have {asked.shape[1]} dimensions, gallery {enrolled.shape[1]}")
-    if names.size != asked.shape[0] or people.size != enrolled.shape[0]:
-        raise MetricError("every probe and every gallery template needs exactly one identity")
+    _check_search(asked, enrolled, names, people)
     if max_rank < 1 or memory < 2**20:
         raise MetricError("max_rank must be at least 1 and memory at least one MiB")
     refused = flags(np.zeros(names.size) if rejected is None else rejected, "rejected", names.size)
@@ -140,25 +175,13 @@ def search(
     identities, starts = np.unique(people[order], return_index=True)
     mates = np.minimum(np.searchsorted(identities, names), identities.size - 1).astype(np.int64)
     mated = identities[mates] == names
-    mates[~mated] = -1
     best = _Best(
         mate=np.full(names.size, -np.inf),
         scores=np.full((names.size, max_rank), -np.inf, dtype=np.float32),
         ids=np.full((names.size, max_rank), -1, dtype=np.int64),
     )
     live = np.flatnonzero(~refused)
-    rows, width = _block_shape(live.size, people.size, asked.shape[1], memory)
-    for first, last in _gallery_blocks(starts, people.size, width):
-        stop = starts[last] if last < starts.size else people.size
-        templates = _slab(enrolled, order[starts[first] : stop], "gallery")
-        for begin in range(0, live.size, rows):
-            some = live[begin : begin + rows]
-            scores = _slab(asked, some, "probes") @ templates.T
-            if templates.shape[0] > last - first:
-                scores = np.maximum.reduceat(scores, starts[first:last] - starts[first], axis=1)
-            part = _Best(best.mate[some], best.scores[some], best.ids[some])
-            _absorb(part, scores, first, mates[some])
-            best.mate[some], best.scores[some], best.ids[some] = part.mate, part.scores, part.ids
+    _scan(best, asked, enrolled, live, np.where(mated, mates, -1), order, starts, memory)
     ahead = (best.scores >= best.mate[:, None]).sum(axis=1)
     rank = np.where(refused, max_rank, ahead) + 1
     top = np.argmax(best.scores, axis=1)[:, None]
