@@ -135,8 +135,9 @@ class SplitAttentionEncoder(nn.Module):
 
     def __init__(self, dim: int, splits: int, heads: int, linear: Linear, *, placed: bool) -> None:
         super().__init__()
-        self.dim, self.splits = dim, splits
+        self.dim = dim
         width = math.ceil(dim / splits)
+        self.widths = [width] * (splits - 1) + [dim - width * (splits - 1)]
         self.convs = nn.ModuleList(
             nn.Conv2d(width, width, 3, padding=1, groups=width) for _ in range(splits - 1)
         )
@@ -151,7 +152,7 @@ class SplitAttentionEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
         height, width = int(x.shape[2]), int(x.shape[3])
-        parts = x.chunk(self.splits, dim=1)
+        parts = x.split(self.widths, dim=1)
         done: list[Tensor] = []
         for index, conv in enumerate(self.convs):
             done.append(conv(done[-1] + parts[index] if done else parts[index]))

@@ -14,9 +14,7 @@ from torch import Tensor, nn
 
 from onnxfr.exporters.architectures.base import (
     Architecture,
-    KeyMap,
     Reported,
-    prefixes,
     register,
     symmetric,
 )
@@ -160,7 +158,6 @@ for _name, (_depth, _reported) in _ADAFACE.items():
             paper=ADAFACE,
             reported=_reported,
             preprocessing=symmetric("bgr"),
-            key_maps=(KeyMap("adaface", prefixes([("model", "")])),),
             discard=("head",),
             outputs=("embedding", "norm"),
         )
