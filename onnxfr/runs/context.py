@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,6 +109,21 @@ class Context:
             return np.zeros((0, 0), dtype=np.float32)
         order = {key: i for i, key in enumerate(unique)}
         return rows[[order[key] for key in keys]]
+
+    def seconds_per_image(self, ref: str | ModelRef, batch_size: int = 16) -> float:
+        """Return how long one forward pass takes here, from one measured batch."""
+        model = self.model(ref)
+        shape = (batch_size, 3, model.card.input_height, model.card.input_width)
+        images = np.full(shape, 0.5, dtype=np.float32)
+        model.embed(images)
+        begin = time.perf_counter()
+        model.embed(images)
+        return (time.perf_counter() - begin) / batch_size
+
+    def release(self) -> None:
+        """Forget loaded models and pair sets, for a process whose workers have their own."""
+        self._models.clear()
+        self._pairs.clear()
 
     def report(self, done: int, total: int) -> None:
         """Tell how far the current cell is; free to call often."""

@@ -65,7 +65,9 @@ def execute(
     pace = _Pace(budget)
     done, failed = 0, dict[str, str]()
     ending: Ending = "finished"
-    attempts = engine.run(pace.feed(todo), work, watcher or Silent())
+    watcher = watcher or Silent()
+    watcher.begins(todo)
+    attempts = engine.run(pace.feed(todo), work, watcher)
     try:
         for attempt in attempts:
             pace.learn(attempt)

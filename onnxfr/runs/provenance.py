@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxfr
+from onnxfr.models.hardware import available_cores, instruction_set
 
 _PACKAGES = (
     "numpy",
@@ -26,7 +27,6 @@ _PACKAGES = (
     "pyarrow",
     "ray",
 )
-_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm")
 _WITHOUT_NUMBERS = ("onnxfr/cli/", "onnxfr/evaluators/report/")
 
 
@@ -60,26 +60,11 @@ def provenance() -> dict[str, Any]:
         "instruction_set": instruction_set(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "threads": {
-            "cores": os.cpu_count() or 1,
+            "cores": available_cores(),
+            "asked": os.environ.get("ONNXFR_THREADS", ""),
             "omp": os.environ.get("OMP_NUM_THREADS", ""),
         },
     }
-
-
-@cache
-def instruction_set() -> list[str]:
-    """Return the processor features that change rounding or int8 results, where known."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return []
-    present = {
-        flag
-        for line in text.splitlines()
-        if line.lower().startswith(("flags", "features"))
-        for flag in line.partition(":")[2].split()
-    }
-    return [feature for feature in _FEATURES if feature in present]
 
 
 def _version(package: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ IDENTITY = ("cell", "evaluator", "model", "method", "condition", "data")
 
 _CELL = b"onnxfr.cell"
 _KEY = b"onnxfr.key"
+_DIGEST = b"onnxfr.digest"
 
 
 def to_table(cell: Cell, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -48,13 +50,26 @@ def to_table(cell: Cell, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Tab
         column = pa.array([value] * table.num_rows, pa.string())
         table = table.add_column(position, pa.field(name, pa.string()), column)
     return table.replace_schema_metadata(
-        {_KEY: cell.key.encode(), _CELL: canonical(cell.content()).encode()}
+        {
+            _KEY: cell.key.encode(),
+            _CELL: canonical(cell.content()).encode(),
+            _DIGEST: _digest(table),
+        }
     )
 
 
-def key_of(table: pa.Table) -> str:
-    """Return the key of the cell a table was made from, or an empty text."""
-    return bytes((table.schema.metadata or {}).get(_KEY, b"")).decode()
+def is_intact(table: pa.Table, key: str) -> bool:
+    """Tell whether a table read back is the one that was made from the cell with this key."""
+    metadata = table.schema.metadata or {}
+    return bool(metadata.get(_KEY) == key.encode() and metadata.get(_DIGEST) == _digest(table))
+
+
+def _digest(table: pa.Table) -> bytes:
+    # Parquet guards its pages with checksums but not its footer, where names and types stand.
+    content = hashlib.sha256()
+    for field, column in zip(table.schema, table.columns, strict=True):
+        content.update(f"{field.name}\x1f{field.type}\x1f{column.to_pylist()!r}\x1e".encode())
+    return content.hexdigest().encode()
 
 
 def join(tables: Sequence[pa.Table]) -> pa.Table:

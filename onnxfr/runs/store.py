@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from onnxfr.errors import StoreError
 from onnxfr.runs.cells import Cell
 from onnxfr.runs.files import explained, remove_temporaries, write_atomically
-from onnxfr.runs.records import join, key_of
+from onnxfr.runs.records import is_intact, join
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class RunStore:
         except (OSError, pa.ArrowException) as damage:
             log.warning("%s is damaged and counts as missing: %s", path, damage)
             return None
-        if key_of(table) != key:
-            log.warning("%s holds another cell's records and counts as missing", path)
+        if not is_intact(table, key):
+            log.warning("%s does not hold what was written and counts as missing", path)
             return None
         return table
 
@@ -149,15 +149,18 @@ class RunStore:
         return content
 
     def write_manifest(self, content: Mapping[str, Any], cells: Sequence[Cell]) -> None:
-        """Write what the run is and which cells it consists of."""
+        """Write what the run is and which cells it consists of; earlier sessions stay noted."""
+        sessions: list[Any] = []
+        with contextlib.suppress(StoreError):
+            sessions = self.manifest().get("sessions", [])
         listed = [describe(cell) for cell in cells]
-        document = {"version": MANIFEST_VERSION, **content, "cells": listed}
+        document = {"version": MANIFEST_VERSION, **content, "cells": listed, "sessions": sessions}
         write_atomically(self.manifest_file, _to_json(document))
 
     def add_session(self, session: Mapping[str, Any]) -> None:
         """Append to the manifest what one invocation did and with which software."""
         manifest = self.manifest()
-        manifest.setdefault("sessions", []).append(dict(session))
+        manifest["sessions"].append(dict(session))
         write_atomically(self.manifest_file, _to_json(manifest))
 
     def _shard(self, key: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,9 @@ class Attempt:
 class Watcher(Protocol):
     """Whoever wants to know how far a run is."""
 
+    def begins(self, cells: Sequence[Cell]) -> None:
+        """These cells are about to run."""
+
     def started(self, cell: Cell) -> None:
         """A worker took a cell."""
 
@@ -46,6 +49,9 @@ class Watcher(Protocol):
 
 class Silent:
     """The watcher that ignores everything."""
+
+    def begins(self, cells: Sequence[Cell]) -> None:
+        """Ignore."""
 
     def started(self, cell: Cell) -> None:
         """Ignore."""
@@ -63,6 +69,10 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """What the command line calls it."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether cells run in the process that asks."""
 
     def run(self, cells: Iterator[Cell], work: Work, watcher: Watcher) -> Iterator[Attempt]:
         """Yield one attempt per cell, in order of completion."""

@@ -20,6 +20,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from onnxfr.models.hardware import available_cores
 from onnxfr.runs.cells import Cell
 from onnxfr.runs.work import Attempt, Watcher, Work, attempt
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
 _REPORT_EVERY = 0.2
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_THREAD_VARIABLES = ("ONNXFR_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,13 @@ class LocalEngine:
 
         Inference threads inside a worker use its share of the cores.
         """
-        wanted = workers if workers is not None else max(1, usable_cores() // 2)
+        wanted = workers if workers is not None else max(1, available_cores() // 2)
         return cls(max(1, min(wanted, cells)))
+
+    @property
+    def in_process(self) -> bool:
+        """Whether cells run in the process that asks."""
+        return self.workers == 1
 
     def run(self, cells: Iterator[Cell], work: Work, watcher: Watcher) -> Iterator[Attempt]:
         """Yield one attempt per cell, in order of completion."""
@@ -56,13 +62,6 @@ class LocalEngine:
             outcome = attempt(cell, work, partial(watcher.advanced, cell))
             watcher.finished(outcome)
             yield outcome
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use, which containers restrict."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass
@@ -115,7 +114,7 @@ class _Pool:
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work), daemon=True)
-        with _thread_share(max(1, usable_cores() // self._size)):
+        with _thread_share(max(1, available_cores() // self._size)):
             process.start()
         theirs.close()
         worker = _Worker(process, ours)

@@ -31,6 +31,7 @@ class RayEngine:
     gpus: float = 0.0
     workers: int | None = None
     name: str = field(default="ray", init=False)
+    in_process: bool = field(default=False, init=False)
 
     def run(self, cells: Iterator[Cell], work: Work, watcher: Watcher) -> Iterator[Attempt]:
         """Yield one attempt per cell, in order of completion."""
