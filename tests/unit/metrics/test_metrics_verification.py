@@ -247,3 +247,18 @@ def test_inputs_are_left_as_they_were() -> None:
     v.error_rates(scores, SAME, 0.5, rejected)
     v.at_fmr(scores, SAME, 0.2, rejected)
     np.testing.assert_array_equal(scores, SCORES)
+
+
+def test_documented_answers_at_the_edges() -> None:
+    ties = ([0.4] * 6, [1, 1, 0, 0, 0, 0])
+    assert v.eer(*ties).value == v.auc(*ties).value == 0.5
+    assert v.d_prime(*ties) == 0.0
+    single = v.auc([0.9, 0.1], [True, False])
+    assert (single.value, single.method, single.n) == (1.0, "wilson-min-class", 1)
+    assert single.low < 0.5
+    nobody = v.error_rates([np.nan, np.nan], [True, False], 0.3, [True, True])
+    assert (nobody.frr.value, nobody.far.value, nobody.fta.value) == (1.0, 0.0, 1.0)
+    assert nobody.fnmr.n == nobody.fmr.n == 0
+    with pytest.raises(MetricError, match="scored pairs of both"):
+        v.d_prime([np.nan, 0.1], [True, False], [True, False])
+    assert v.zero_fmr([0.9, np.nan], [True, False], [False, True]).value == 0.0
