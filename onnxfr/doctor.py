@@ -172,7 +172,8 @@ def _try_provider(ort: Any, name: str) -> Provider:
         got = session.get_providers()
         answer = session.run(None, {"x": np.array([-1, 2], np.float32)})[0]
     except Exception as error:
-        return Provider(name, False, " ".join(str(error).split())[:200])
+        text = " ".join(str(error).split())
+        return Provider(name, False, "nothing runs on it" if "fallback" in text else text[:200])
     if name not in got:
         return Provider(name, False, f"fell back to {', '.join(got)}")
     right = answer.tolist() == [0.0, 2.0]

@@ -114,11 +114,8 @@ class Tuner:
                     continue
                 spent = self._seconds_per_image(setting, warm=setting in fastest)
                 fastest[setting] = min(spent, fastest.get(setting, spent))
-        winner = min(fastest, key=fastest.__getitem__)
-        incumbent = settings[0]
-        keeps = fastest[winner] > _CLEAR_MARGIN * fastest[incumbent]
         log.debug("onnxruntime settings, seconds per image: %s", fastest)
-        return incumbent if keeps else winner
+        return clear_winner(fastest, incumbent=settings[0])
 
     def _seconds_per_image(self, setting: Setting, *, warm: bool) -> float:
         run = self._runner(setting.threads, setting.split_prelu)
@@ -148,6 +145,12 @@ def in_lanes(
     finally:
         for job in jobs:
             job.cancel()
+
+
+def clear_winner(seconds: dict[Setting, float], incumbent: Setting) -> Setting:
+    """Return the fastest setting, or the incumbent where the gain could be noise."""
+    winner = min(seconds, key=seconds.__getitem__)
+    return incumbent if seconds[winner] > _CLEAR_MARGIN * seconds[incumbent] else winner
 
 
 def _layouts(cores: int) -> list[tuple[int, int]]:

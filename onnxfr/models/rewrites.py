@@ -3,7 +3,8 @@
 onnxruntime keeps convolutions in a blocked channel layout but has no PRelu in it, so each PRelu
 costs two layout changes and a slow broadcast. ``Relu(x) + (-s) * Relu(-1 * x)`` gives the same
 float for every finite x (one of the two terms is always zero), and written with per-channel
-products the whole chain stays in the blocked layout: 1.5 x faster for a MobileFaceNet, 2.2 x for SFace.
+products the whole chain stays in the blocked layout: 1.5 x faster for a MobileFaceNet, 2.2 x for
+SFace.
 """
 
 from __future__ import annotations
