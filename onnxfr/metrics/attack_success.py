@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from onnxfr.errors import MetricError
 from onnxfr.metrics._checks import Floats, flags, floats, fraction
@@ -110,7 +110,8 @@ def median_cost(cost: ArrayLike, level: float = 0.95) -> Estimate:
     """Return the median cost, failures as +inf, with its distribution-free order interval."""
     fraction(level, "level")
     values = np.sort(_costs(cost))
-    below = int(stats.binom.ppf((1 - level) / 2, values.size, 0.5))
+    at_most = special.bdtr(np.arange(values.size + 1), values.size, 0.5)
+    below = int(np.argmax(at_most >= (1 - level) / 2))
     low = float(values[below - 1]) if below > 0 else 0.0
     high = float(values[values.size - below]) if below > 0 else float("inf")
     return Estimate(float(np.median(values)), low, high, values.size, "order-statistics", level)

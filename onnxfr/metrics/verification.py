@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from onnxfr.errors import MetricError
 from onnxfr.metrics._checks import Floats, both_classes, fraction, pair_scores
@@ -211,6 +211,12 @@ def d_prime(scores: ArrayLike, same: ArrayLike, rejected: ArrayLike | None = Non
     return float(gap / pooled)
 
 
+def _ranks(values: Floats) -> Floats:
+    _, group, size = np.unique(values, return_inverse=True, return_counts=True)
+    middle: Floats = np.cumsum(size) - (size - 1) / 2
+    return middle[group]
+
+
 def auc(
     scores: ArrayLike, same: ArrayLike, rejected: ArrayLike | None = None, level: float = 0.95
 ) -> Estimate:
@@ -218,10 +224,10 @@ def auc(
     values, genuine, _ = pair_scores(scores, same, rejected)
     both_classes(genuine, "the area under the ROC")
     fraction(level, "level")
-    ranks = stats.rankdata(values)
+    ranks = _ranks(values)
     mated, impostor = int(genuine.sum()), int((~genuine).sum())
-    beaten = (ranks[genuine] - stats.rankdata(values[genuine])) / impostor
-    losing = 1 - (ranks[~genuine] - stats.rankdata(values[~genuine])) / mated
+    beaten = (ranks[genuine] - _ranks(values[genuine])) / impostor
+    losing = 1 - (ranks[~genuine] - _ranks(values[~genuine])) / mated
     value, n = float(beaten.mean()), min(mated, impostor)
     variance = 0.0
     if n > 1:
