@@ -1,12 +1,11 @@
-"""The card that travels with every normal-form model: facts, provenance, thresholds with their origin.
+"""The card that travels with a normal-form model: facts, provenance, thresholds and their origin.
 
-A card is TOML so that a vendor can read and a reviewer can diff it. Every field that nobody knows says
+A card is TOML so that a vendor can read and a reviewer can diff it. A field that nobody knows says
 ``"unknown"`` rather than being left out: an empty field in a report is a question, not a hole.
 """
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -52,7 +51,7 @@ class ReportedAccuracy(_Part):
 
 
 class Repair(_Part):
-    """One change made to the vendor's graph, and the largest difference it made to unit embeddings."""
+    """One change made to the vendor's graph; ``max_abs`` is what it did to unit embeddings."""
 
     name: str
     detail: str
@@ -108,7 +107,7 @@ def read_card(path: Path) -> Card:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CardError(f"no card at {path}; a model needs one: create it with 'onnxfr import'") from None
+        raise CardError(f"no card at {path}; create one with 'onnxfr import'") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CardError(f"{path} is not a readable TOML card: {error}") from None
     return parse_card(raw, str(path))
@@ -134,4 +133,4 @@ def write_card(card: Card, path: Path) -> None:
     """Write the card so that a reader sees the old one or the new one, never half of it."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(card_to_toml(card), encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from onnxfr.errors import SpecError
 from onnxfr.types import Images
 
-Color = Literal["rgb", "bgr"]
+Color = Literal["rgb", "bgr", "grey"]
 Scaling = Literal["0-255", "0-1", "pm1", "pm1-128", "imagenet", "whiten", "custom"]
 Layout = Literal["nchw", "nhwc"]
 
@@ -29,6 +29,9 @@ _AFFINE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 GRID: tuple[Scaling, ...] = ("0-255", "0-1", "pm1", "pm1-128", "imagenet", "whiten")
 """The scalings the probe tries, in the order that settles exact ties."""
+
+LUMA = (0.299, 0.587, 0.114)
+"""ITU-R BT.601 weights, what Pillow and OpenCV use to make a grey picture."""
 
 _PUBLIC_NAME = {"pm1-128": "pm1"}
 
@@ -78,6 +81,8 @@ class Preprocessing(BaseModel):
             out = (images - mean_[:, None, None]) / std_[:, None, None]
         if self.color == "bgr":
             out = out[:, ::-1]
+        elif self.color == "grey":
+            out = np.tensordot(out, np.asarray(LUMA, np.float32), axes=([1], [0]))[:, None]
         if self.layout == "nhwc":
             out = out.transpose(0, 2, 3, 1)
         return np.ascontiguousarray(out, dtype=np.float32)
@@ -101,7 +106,7 @@ def parse_preprocessing(text: str, layout: Layout = "nchw") -> Preprocessing:
     values: dict[str, object] = {"layout": layout}
     for word in (w.strip() for w in text.lower().split(",")):
         key, _, numbers = word.partition("=")
-        if word in ("rgb", "bgr"):
+        if word in ("rgb", "bgr", "grey"):
             values["color"] = word
         elif word in ("nchw", "nhwc"):
             values["layout"] = word
@@ -112,7 +117,7 @@ def parse_preprocessing(text: str, layout: Layout = "nchw") -> Preprocessing:
             values[key] = _three_numbers(key, numbers)
         else:
             raise SpecError(
-                f"--preprocess does not know {word!r}; give a colour (rgb, bgr), a scaling "
+                f"--preprocess does not know {word!r}; give a colour (rgb, bgr, grey), a scaling "
                 f"({', '.join((*_AFFINE, 'whiten'))}, or mean=a/b/c,std=a/b/c in [0, 1] units) and "
                 "optionally nchw or nhwc, separated by commas"
             )

@@ -1,7 +1,7 @@
 """Reading a stranger's ONNX file without trusting a byte of it.
 
-Nothing here runs the network. Sizes are checked before they are believed, external data may only lie in
-the model's own folder, and anything that onnxruntime would have to load foreign code for is refused.
+Nothing here runs the network. Sizes are checked before they are believed, external data may only
+lie in the model's own folder, and what would need foreign code to run is refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_vendor(path: Path) -> VendorFile:
         if loaded > MAX_BYTES:
             raise UnsafeFile(f"{path} declares more than {MAX_BYTES >> 20} MiB of weights")
         if tensor.data_location == TensorProto.EXTERNAL:
-            _load_external(tensor, path.resolve().parent)
+            _load_external(tensor, path.absolute().parent)
         _check_contents(tensor)
     return VendorFile(model=model, sha256=hashlib.sha256(blob).hexdigest(), file=path.name)
 
@@ -97,8 +97,8 @@ def _check_operators(model: onnx.ModelProto) -> None:
                 )
             if node.op_type in _LOOPS and node.domain in ("", "ai.onnx"):
                 raise UnsupportedModel(
-                    f"node {node.name!r} is a control-flow {node.op_type}; a face-recognition network "
-                    "has none: export the network alone, without its detection or batching loop"
+                    f"node {node.name!r} is a control-flow {node.op_type}; a face-recognition "
+                    "network has none: export the network alone, without detection or batching loop"
                 )
 
 
@@ -131,7 +131,7 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
 
 def _declared_bytes(tensor: TensorProto) -> int:
     if any(dim < 0 for dim in tensor.dims):
-        raise UnreadableModel(f"tensor {tensor.name!r} has a negative dimension {list(tensor.dims)}")
+        raise UnreadableModel(f"tensor {tensor.name!r} has a negative size {list(tensor.dims)}")
     count = 1
     for dim in tensor.dims:
         count *= dim
@@ -178,7 +178,7 @@ def _load_external(tensor: TensorProto, folder: Path) -> None:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(expected)))
     except ValueError:
-        raise UnreadableModel(f"tensor {tensor.name!r} has a malformed external-data entry") from None
+        raise UnreadableModel(f"tensor {tensor.name!r} has a bad external-data entry") from None
     if offset < 0 or length != expected or offset + length > place.stat().st_size:
         raise UnreadableModel(
             f"tensor {tensor.name!r} wants {expected} bytes at {offset} of {place.name}, which has "
@@ -200,13 +200,10 @@ def external_path(location: str, folder: Path, name: str) -> Path:
             f"tensor {name!r} points to {location!r}: external data must be a file inside the "
             "model's own folder, given relative to it"
         )
-    place = folder
-    for part in parts:
-        place = place / part
-        if place.is_symlink():
-            raise UnsafeFile(f"tensor {name!r} points through the symbolic link {place.name!r}")
-    if not place.is_file() or place.stat().st_nlink > 1:
+    place = (folder / location).resolve()
+    if not place.is_relative_to(folder.resolve()) or not place.is_file():
         raise UnsafeFile(
-            f"tensor {name!r} points to {location!r}, which is not a plain file of the model's folder"
+            f"tensor {name!r} points to {location!r}, which is missing or leads out of the model's "
+            "folder; external data must be a file inside it"
         )
     return place

@@ -1,0 +1,204 @@
+"""Admission: from a vendor's ONNX file to a model in normal form with a card.
+
+The order matters: read without trust, clean, first contact in a child process, find the embedding,
+free the batch, ask real faces for the preprocessing, wrap, prove the wrapped model equals the
+vendor's, and only then write, all files at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxfr.errors import AmbiguousPreprocessing, SpecError, UnsupportedModel
+from onnxfr.models.card import CARD_FILE, MODEL_FILE, Card, Source, write_card
+from onnxfr.models.examination import Core, embed_core, examine
+from onnxfr.models.hardware import instruction_set
+from onnxfr.models.normal_form import to_normal_form
+from onnxfr.models.outputs import OutputChoice
+from onnxfr.models.preprocessing import Preprocessing, parse_preprocessing
+from onnxfr.models.preprocessing_probe import LabelledPairs, ProbeResult, probe_preprocessing
+from onnxfr.models.sessions import open_session, run_session
+from onnxfr.models.structure import StaticHints
+from onnxfr.models.vendor import VendorFile, opset_of, read_vendor
+
+_EQUAL = {"fp32": 1e-4, "fp16": 2e-2, "int8": 2e-2, "mixed": 2e-2}
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What was found and where it was written."""
+
+    folder: Path
+    card: Card
+    probe: ProbeResult | None
+    hints: StaticHints
+    output: OutputChoice
+
+
+def admit(
+    path: Path,
+    folder: Path,
+    *,
+    pairs: LabelledPairs | None = None,
+    preprocess: str | None = None,
+    output: str | None = None,
+    closed_set: bool = False,
+    name: str | None = None,
+    overwrite: bool = False,
+    facts: dict[str, Any] | None = None,
+) -> Admission:
+    """Turn one vendor file into a folder with model, card and (later) certificate.
+
+    Args:
+        path: the vendor's file.
+        folder: where to write; must not exist unless ``overwrite``.
+        pairs: labelled real faces that decide the preprocessing.
+        preprocess: overrides every hint and probe, for example ``rgb,pm1``.
+        output: name of the embedding tensor, which may be inside the graph.
+        closed_set: accept class scores as the model's answer.
+        name: the model's name; the file's stem by default.
+        overwrite: replace a model already there.
+        facts: further card fields (licence, framework, thresholds, ...).
+    """
+    if folder.exists() and not overwrite and any(folder.iterdir()):
+        raise SpecError(f"{folder} exists and is not empty; choose another or give --overwrite")
+    vendor = read_vendor(path)
+    core = examine(vendor.model, output, closed_set)
+    chosen, probe = _choose_preprocessing(core, pairs, preprocess)
+    normal = to_normal_form(
+        core.model,
+        core.image,
+        chosen,
+        size=core.size,
+        output=core.output.name,
+        output_shape=core.output.shape,
+        dynamic=core.dynamic,
+    )
+    proof = _prove(core, chosen, normal)
+    card = _card(vendor, core, chosen, normal, proof, name or _safe_name(path.stem), facts or {})
+    _write(folder, card, normal)
+    return Admission(folder, card, probe, core.hints, core.output)
+
+
+def _choose_preprocessing(
+    core: Core, pairs: LabelledPairs | None, preprocess: str | None
+) -> tuple[Preprocessing, ProbeResult | None]:
+    layout = core.image.layout
+    if preprocess is not None:
+        return parse_preprocessing(preprocess, layout), None
+    if pairs is None:
+        if core.hints.pixel_range and core.hints.color:
+            return parse_preprocessing(
+                f"{core.hints.color},{core.hints.pixel_range},{layout}"
+            ), None
+        told = "; ".join(core.hints.reasons) or "nothing about its preprocessing"
+        raise AmbiguousPreprocessing(
+            f"the file alone tells {told}, which is not conclusive; give labelled faces with "
+            "--data (for example lfw:PATH) or state it with --preprocess (for example rgb,pm1)"
+        )
+    session = open_session(core.model)
+    probe = probe_preprocessing(
+        pairs,
+        lambda images, candidate: embed_core(core, images, candidate, session),
+        core.image,
+        core.hints,
+    )
+    if probe.winner is None:
+        raise AmbiguousPreprocessing(
+            "the preprocessing is ambiguous: "
+            + "; ".join(probe.reasons)
+            + "\n"
+            + table_text(probe)
+            + "\ngive more or better aligned colour faces with --data, or state it with --preprocess"
+        )
+    return probe.winner, probe
+
+
+def table_text(probe: ProbeResult) -> str:
+    """Return the probe's table as text, best candidate first."""
+    lines = [f"{'preprocessing':44} {'d′':>6} {'AUC':>7} {'pairs':>6}  worse than the best with"]
+    for row in probe.table:
+        beaten = f"{row.beaten_with:.3f}" if row.beaten_with else "-"
+        label = row.preprocessing.describe()
+        lines.append(f"{label:44} {row.d_prime:6.3f} {row.auc:7.4f} {row.pairs:6d}  {beaten}")
+    return "\n".join(lines)
+
+
+def _prove(core: Core, chosen: Preprocessing, normal: onnx.ModelProto) -> float:
+    """Compare the written model with the vendor's graph fed by hand."""
+    rng = np.random.Generator(np.random.Philox(key=11))
+    coarse = rng.random((4, 3, 8, 8), dtype=np.float32)
+    images = np.repeat(np.repeat(coarse, core.size[0] // 8 + 1, 2), core.size[1] // 8 + 1, 3)
+    images = np.ascontiguousarray(images[:, :, : core.size[0], : core.size[1]])
+    expected = embed_core(core, images, chosen, open_session(core.model))
+    session = open_session(normal)
+    step = len(images) if core.dynamic else 1
+    got = np.concatenate(
+        [run_session(session, images[k : k + step]) for k in range(0, len(images), step)]
+    )
+    if not np.isfinite(expected).all():
+        raise UnsupportedModel("the model answers NaN or infinity to ordinary pictures")
+    worst = float(np.abs(got - expected).max())
+    if got.shape != expected.shape or not worst <= _EQUAL[core.precision]:
+        raise UnsupportedModel(
+            f"the normal form differs from the vendor's graph by {worst:.2e} on unit embeddings; "
+            "please report this model"
+        )
+    return worst
+
+
+def _card(
+    vendor: VendorFile,
+    core: Core,
+    chosen: Preprocessing,
+    normal: onnx.ModelProto,
+    proof: float,
+    name: str,
+    facts: dict[str, Any],
+) -> Card:
+    contents = normal.SerializeToString(deterministic=True)
+    fields: dict[str, Any] = {
+        "name": name,
+        "sha256": hashlib.sha256(contents).hexdigest(),
+        "framework": vendor.model.producer_name or "unknown",
+        "input_height": core.size[0],
+        "input_width": core.size[1],
+        "embedding_dim": int(np.prod(core.output.shape[1:])),
+        "opset": opset_of(normal),
+        "precision": core.precision,
+        "output": core.output.name,
+        "head": core.output.head,
+        "batch": "dynamic" if core.dynamic else "loop",
+        "instruction_set": instruction_set(),
+        "source": Source(file=vendor.file, sha256=vendor.sha256),
+        "preprocessing": chosen,
+        "repairs": core.repairs,
+        "notes": (*core.notes, f"normal form equals the vendor's graph within {proof:.1e}"),
+    }
+    return Card.model_validate(fields | facts)
+
+
+def _safe_name(stem: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)
+    return kept.strip(".-_")[:100] or "model"
+
+
+def _write(folder: Path, card: Card, normal: onnx.ModelProto) -> None:
+    """Write everything into a temporary sibling and move it into place in one step."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        fresh = Path(temporary) / "fresh"
+        fresh.mkdir()
+        (fresh / MODEL_FILE).write_bytes(normal.SerializeToString(deterministic=True))
+        write_card(card, fresh / CARD_FILE)
+        if folder.exists():
+            shutil.move(folder, Path(temporary) / "old")
+        fresh.replace(folder)

@@ -1,0 +1,99 @@
+"""Bringing a vendor's graph to a shape the rest can rely on, without touching its function."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper, version_converter
+
+from onnxfr.errors import UnsupportedModel
+from onnxfr.models.card import Repair
+from onnxfr.models.structure import graph_inputs, shape_of
+from onnxfr.models.vendor import all_graphs, all_tensors, opset_of
+
+OLDEST_OPSET = 7
+_QUANTISED = (
+    "QLinear",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "ConvInteger",
+    "MatMulInteger",
+    "QGemm",
+)
+_TRAINING_SWITCH = ("train", "phase", "learning", "dropout")
+
+
+def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]:
+    """Return a copy with lies and leftovers removed, and the list of what was removed."""
+    model = onnx.ModelProto()
+    model.CopyFrom(vendor)
+    repairs: list[Repair] = []
+    _lift_opset(model, repairs)
+    graph = model.graph
+    inputs = graph_inputs(graph)
+    if len(inputs) != len(graph.input):
+        detail = f"{len(graph.input) - len(inputs)} initializers were also listed as inputs"
+        repairs.append(Repair(name="initializers-as-inputs", detail=detail, max_abs=0.0))
+        del graph.input[:]
+        graph.input.extend(inputs)
+    _bake_switches(graph, repairs)
+    model.ir_version = max(int(model.ir_version), 4)
+    model.ir_version = min(int(model.ir_version), _newest_ir())
+    # Declared shapes of intermediate and output values are hearsay; the graph itself decides.
+    del graph.value_info[:]
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del model.training_info[:]
+    return model, tuple(repairs)
+
+
+def _newest_ir() -> int:
+    # onnxruntime trails the onnx package; both read files of IR 10 and what we need fits in it.
+    return min(int(onnx.IR_VERSION), 10)
+
+
+def _lift_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
+    opset = opset_of(model)
+    if opset >= OLDEST_OPSET:
+        return
+    try:
+        lifted = version_converter.convert_version(model, OLDEST_OPSET + 2)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UnsupportedModel(
+            f"the model is written in opset {opset}; expected {OLDEST_OPSET} or newer, and it could "
+            f"not be lifted ({reason}): re-export it with a newer exporter"
+        ) from None
+    model.CopyFrom(lifted)
+    detail = f"opset {opset} lifted to {OLDEST_OPSET + 2}"
+    repairs.append(Repair(name="opset", detail=detail))
+
+
+def _bake_switches(graph: onnx.GraphProto, repairs: list[Repair]) -> None:
+    """Fix training-phase placeholders of TensorFlow graphs to inference."""
+    for value in list(graph.input):
+        kind = value.type.tensor_type.elem_type
+        scalar = all(size in (None, 1) for size in shape_of(value)) and len(shape_of(value)) < 2
+        named = any(word in value.name.lower() for word in _TRAINING_SWITCH)
+        if kind == TensorProto.BOOL and scalar and (named or len(graph.input) == 2):
+            graph.initializer.append(numpy_helper.from_array(np.asarray(False), value.name))
+        elif kind == TensorProto.FLOAT and scalar and "keep" in value.name.lower():
+            graph.initializer.append(numpy_helper.from_array(np.float32(1), value.name))
+        else:
+            continue
+        graph.input.remove(value)
+        detail = f"placeholder {value.name} fixed to its inference value"
+        repairs.append(Repair(name="placeholder", detail=detail))
+
+
+def precision_of(model: onnx.ModelProto) -> str:
+    """Return fp32, fp16, int8 or mixed, by what the weights and operators are."""
+    operators = {node.op_type for graph in all_graphs(model) for node in graph.node}
+    quantised = any(
+        op.startswith(_QUANTISED) or op in ("DynamicQuantizeLinear", "QGemm") for op in operators
+    )
+    kinds = {t.data_type for t in all_tensors(model) if np.prod(t.dims, dtype=np.int64) > 8}
+    half = TensorProto.FLOAT16 in kinds or TensorProto.BFLOAT16 in kinds
+    if quantised:
+        return "mixed" if half else "int8"
+    return "fp16" if half else "fp32"
