@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfr.errors import MetricError
@@ -21,6 +21,7 @@ from onnxfr.metrics.corruption import (
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+@settings(deadline=None)
 def test_aa_is_asa_times_the_answered_share(outcomes: list[tuple[bool, bool]]) -> None:
     correct, rejected = zip(*outcomes, strict=True)
     found = api_rates(correct, rejected)

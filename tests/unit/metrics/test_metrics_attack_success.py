@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfr.errors import MetricError
@@ -49,6 +49,7 @@ def test_the_budget_curve_comes_from_minima_and_keeps_failures() -> None:
 
 
 @given(costs)
+@settings(deadline=None)
 def test_curves_never_fall_and_their_area_is_the_exact_integral(cost: list[float]) -> None:
     fine = np.linspace(0, 10, 4001)
     found = success_curve(cost, fine)
@@ -65,6 +66,7 @@ def test_the_median_counts_failures_as_infinite() -> None:
 
 
 @given(costs)
+@settings(deadline=None)
 def test_the_median_lies_in_its_interval(cost: list[float]) -> None:
     found = median_cost(cost)
     assert found.low <= found.value <= found.high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -45,6 +45,7 @@ def test_worst_group_of_any_outcome() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=10), st.floats(0.01, 1))
+@settings(deadline=None)
 def test_gini_has_its_bounds_and_ignores_scale(rates: list[float], factor: float) -> None:
     found = gini(rates)
     assert -1e-9 <= found <= 1 + 1e-9

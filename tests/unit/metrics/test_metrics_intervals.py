@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -33,6 +33,7 @@ def test_wilson_gives_the_printed_examples(
 
 
 @given(counts, st.sampled_from([0.8, 0.95, 0.99]))
+@settings(deadline=None)
 def test_intervals_hold_the_value_and_agree_with_scipy(
     count: tuple[int, int], level: float
 ) -> None:
@@ -47,6 +48,7 @@ def test_intervals_hold_the_value_and_agree_with_scipy(
 
 
 @given(counts)
+@settings(deadline=None)
 def test_the_complement_mirrors_the_interval(count: tuple[int, int]) -> None:
     successes, n = count
     mirrored, direct = wilson(successes, n).complement(), wilson(n - successes, n)

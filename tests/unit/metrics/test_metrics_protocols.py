@@ -83,7 +83,7 @@ def test_rejected_pairs_are_never_accepted() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 40))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_oracle_is_the_best_observed_threshold(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(-5, 6, n) / 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -19,6 +19,7 @@ def discordant(only_a: int, only_b: int, both: int = 50) -> tuple[np.ndarray, np
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
+@settings(deadline=None)
 def test_exact_mcnemar_is_the_sign_test(only_a: int, only_b: int) -> None:
     found = mcnemar(*discordant(only_a, only_b))
     expected = stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
@@ -58,6 +59,7 @@ def test_holm_by_hand_and_in_order() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+@settings(deadline=None)
 def test_holm_only_raises_and_keeps_the_order(p_values: list[float]) -> None:
     p, adjusted = np.array(p_values), holm(p_values)
     assert (adjusted >= p).all() and (adjusted <= np.minimum(1, p * p.size) + 1e-12).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfr.errors import MetricError
@@ -48,6 +48,7 @@ def test_the_fifteen_printed_distance_thresholds_follow_from_the_cosines(model: 
 
 
 @given(st.floats(-1, 1))
+@settings(deadline=None)
 def test_conversion_is_the_identity_there_and_back(cosine: float) -> None:
     assert distance_to_cosine(cosine_to_distance(cosine)) == pytest.approx(cosine, abs=1e-15)
     assert Threshold.from_distance(cosine_to_distance(cosine)).value == pytest.approx(cosine)

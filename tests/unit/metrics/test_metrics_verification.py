@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
@@ -65,6 +65,7 @@ def test_generalised_rates_by_hand() -> None:
 
 
 @given(pairs())
+@settings(deadline=None)
 def test_the_curve_is_monotone_and_matches_counting(data: Pairs) -> None:
     scores, same = data
     found = v.curve(scores, same)
@@ -77,6 +78,7 @@ def test_the_curve_is_monotone_and_matches_counting(data: Pairs) -> None:
 
 
 @given(pairs())
+@settings(deadline=None)
 def test_the_curve_is_scikit_learns(data: Pairs) -> None:
     scores, same = data
     fpr, tpr, _ = roc_curve(same, scores, drop_intermediate=False)
@@ -86,6 +88,7 @@ def test_the_curve_is_scikit_learns(data: Pairs) -> None:
 
 
 @given(pairs())
+@settings(deadline=None)
 def test_auc_is_scikit_learns_and_inside_its_interval(data: Pairs) -> None:
     found = v.auc(*data)
     assert found.value == pytest.approx(roc_auc_score(data[1], data[0]))
@@ -104,6 +107,7 @@ def test_auc_interval_is_delongs() -> None:
 
 
 @given(pairs())
+@settings(deadline=None)
 def test_monotone_transforms_change_no_rate(data: Pairs) -> None:
     scores, same = data
     bent = np.exp(3 * scores) - 7
@@ -115,6 +119,7 @@ def test_monotone_transforms_change_no_rate(data: Pairs) -> None:
 
 
 @given(pairs())
+@settings(deadline=None)
 def test_eer_lies_between_the_operating_points_around_it(data: Pairs) -> None:
     found = v.curve(*data)
     value = v.eer(*data).value
@@ -153,6 +158,7 @@ def test_operating_points_by_hand() -> None:
 
 
 @given(pairs(), st.floats(0.001, 0.999))
+@settings(deadline=None)
 def test_the_operating_point_is_the_lowest_that_meets_its_target(
     data: Pairs, target: float
 ) -> None:
