@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
@@ -42,8 +43,16 @@ class PairBuilder:
         self.problems.append(Problem(name, reason))
 
     def image(self, source: ImageSource) -> str:
-        """Make an image known and return its id; the first under an id stays."""
-        self._images.setdefault(source.id, source)
+        """Make an image known and return its id; what is said of it first stays said."""
+        known = self._images.get(source.id)
+        if known is None:
+            self._images[source.id] = source
+        elif known.identity is None or known.landmarks is None:
+            self._images[source.id] = replace(
+                known,
+                identity=known.identity or source.identity,
+                landmarks=source.landmarks if known.landmarks is None else known.landmarks,
+            )
         return source.id
 
     def has_file(self, path: Path) -> bool:

@@ -75,11 +75,11 @@ def _add(builder: PairBuilder, tree: Path, line: Line, fold: int | None) -> None
 
 
 def _find_image(builder: PairBuilder, tree: Path, person: str, number: int) -> str | None:
-    for suffix in SUFFIXES:
-        name = inside(person, f"{person}_{number:04d}{suffix}")
-        if name is not None and builder.has_file(tree / name):
-            return name
-    return None
+    stem = inside(person, f"{person}_{number:04d}")
+    if stem is None:
+        return None
+    names = (stem + suffix for suffix in SUFFIXES)
+    return next((name for name in names if builder.has_file(tree / name)), None)
 
 
 def _take_header(lines: list[Line]) -> tuple[tuple[int, int] | None, list[Line]]:

@@ -29,12 +29,16 @@ def save(package: str, file: str, folder: Path) -> None:
         if local.is_file():
             shutil.copyfile(local, folder / file)
             return
+    pages = 0
     for index in collector.search_scope.get_index_urls_locations(package):
         page = collector.fetch_response(Link(index))
+        pages += page is not None
         for link in parse_links(page) if page is not None else ():
             if link.filename == file:
                 _download(session, link.url_without_fragment, folder / file)
                 return
+    if not pages:
+        sys.exit(f"the registry cannot be reached, or knows no package {package}")
     sys.exit(f"no archive called {file} is listed for {package}")
 
 

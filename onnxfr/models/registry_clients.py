@@ -88,7 +88,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def _reason(said: str) -> str:
-    """Return the client's last error lines, led by what they fail to say when there is no network."""
+    """Return the client's last error lines, led by what they leave unsaid when offline."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
     unreachable = any(sign in said for sign in _UNREACHABLE)
