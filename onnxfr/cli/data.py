@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from onnxfr.data.loaders import LOADERS, Loader
 from onnxfr.errors import DataError
@@ -48,7 +49,8 @@ def get(
     if obtain is None:
         free = ", ".join(key for key, found in LOADERS.items() if found.obtain is not None)
         raise DataError(f"{name} is read from your own files; only these can be fetched: {free}")
-    place = obtain(from_file)
+    with Console(stderr=True).status(f"fetching {name}"):
+        place = obtain(from_file)
     typer.echo(json.dumps({"name": name, "path": str(place)}) if as_json else str(place))
 
 

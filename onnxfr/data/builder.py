@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 
@@ -32,6 +33,7 @@ class PairBuilder:
 
     def __init__(self, name: str, *, strict: bool = False, aligned: bool | None = None) -> None:
         self.name, self.strict, self.aligned = name, strict, aligned
+        self.unaligned_size: tuple[int, int] | None = None
         self.problems: list[Problem] = []
         self._images: dict[str, ImageSource] = {}
         self._pairs: dict[tuple[str, str], tuple[str, str, bool, int | None, str | None]] = {}
@@ -110,8 +112,15 @@ class PairBuilder:
             fold=_whole(folds),
             group=None if None in groups else tuple(str(group) for group in groups),
             problems=tuple(self.problems),
-            aligned=_looks_aligned(images) if self.aligned is None else self.aligned,
+            aligned=self._judge(images) if self.aligned is None else self.aligned,
         )
+
+    def _judge(self, images: tuple[ImageSource, ...]) -> bool | None:
+        """Tell aligned crops from whole heads by their size, where that can be told."""
+        sizes = _sizes(images)
+        if sizes and sizes <= _TEMPLATE_SIZES:
+            return True
+        return False if sizes == {self.unaligned_size} else None
 
     def _story(self) -> str:
         if not self.problems:
@@ -127,13 +136,10 @@ def _whole(folds: list[int | None]) -> NDArray[np.int64] | None:
     return np.array(numbers, dtype=np.int64) if len(numbers) == len(folds) else None
 
 
-def _looks_aligned(images: tuple[ImageSource, ...]) -> bool | None:
-    """True if a sample of the pictures has the size of an aligned crop; None: cannot tell."""
-    step = max(1, len(images) // _SAMPLED)
+def _sizes(images: tuple[ImageSource, ...]) -> set[tuple[int, int]]:
+    """Return the sizes of a sample of the pictures; unreadable ones are a matter for later."""
     sizes = set()
-    for source in images[::step][:_SAMPLED]:
-        try:
+    for source in images[:: max(1, len(images) // _SAMPLED)][:_SAMPLED]:
+        with suppress(DataError):
             sizes.add(header_size(source.read(), source.id))
-        except DataError:
-            continue
-    return True if sizes and sizes <= _TEMPLATE_SIZES else None
+    return sizes

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from onnxfr.data.builder import PairBuilder, inside
-from onnxfr.data.images import SUFFIXES, header_size
+from onnxfr.data.images import SUFFIXES
 from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.data.text import Line, read_lines
 from onnxfr.errors import DataError
 
 _USUAL_NAMES = ("lfw_112", "lfw", "lfw-deepfunneled", "lfw_funneled", "lfw-align-128")
-_PUBLISHED_SIZE = (250, 250)
+_PUBLISHED_SIZE = (250, 250)  # whole heads, however funneled
 
 
 @loader(
@@ -32,6 +31,7 @@ def read(request: Request) -> PairSet:
     if wanted is not None and per_fold is None:
         raise DataError("folds= needs a pairs file that starts with `10 300`; this one does not")
     builder = request.builder("lfw")
+    builder.unaligned_size = _PUBLISHED_SIZE
     announced = per_fold[0] * per_fold[1] if per_fold else len(lines)
     if announced != len(lines):
         builder.problem("pairs file", f"announces {announced} pairs, holds {len(lines)}")
@@ -39,14 +39,7 @@ def read(request: Request) -> PairSet:
         fold = position // per_fold[1] if per_fold else None
         if wanted is None or (fold is not None and fold in wanted):
             _add(builder, tree, line, fold)
-    built = builder.build()
-    return replace(built, aligned=False) if _is_original(built) else built
-
-
-def _is_original(pairs: PairSet) -> bool:
-    """Tell the published 250x250 pictures, whole heads however funneled, from aligned crops."""
-    first = pairs.images[0]
-    return pairs.aligned is None and header_size(first.read(), first.id) == _PUBLISHED_SIZE
+    return builder.build()
 
 
 def parse(line: Line) -> tuple[str, int, str, int, bool] | None:

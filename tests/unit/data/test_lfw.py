@@ -108,3 +108,8 @@ def test_what_cannot_be_found_is_said(lfw: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="folds="):
         (lfw / "pairs.txt").write_text(PAIRS)
         open_pairs(f"lfw:{lfw},folds=first")
+
+
+def test_a_corrupt_picture_does_not_hinder_opening(lfw: Path) -> None:
+    (lfw / "faces" / "Ann" / "Ann_0001.jpg").write_bytes(b"junk")
+    assert len(open_pairs(f"lfw:{lfw}")) == 4
