@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from onnxfr.data.images import load_pixels
-from onnxfr.data.pairs import PairSet, Problem
+from onnxfr.data.pairs import PairSet, Problem, Rows
 from onnxfr.errors import DataError
 from onnxfr.types import Pixels
 
@@ -24,7 +24,7 @@ Item = tuple[int, Pixels | Problem]
 
 def read_all(
     pairs: PairSet,
-    indexes: Sequence[int] | None = None,
+    indexes: Rows | None = None,
     *,
     strict: bool = False,
     workers: int | None = None,
@@ -34,7 +34,7 @@ def read_all(
     At most ``workers`` times three blocks of 16 pictures are held at once. ``strict`` raises the
     first problem instead of yielding it. Pass the problems to ``PairSet.without``.
     """
-    wanted = range(len(pairs.images)) if indexes is None else indexes
+    wanted = range(len(pairs.images)) if indexes is None else [int(index) for index in indexes]
     threads = workers or min(8, os.cpu_count() or 1)
     blocks = (wanted[at : at + _BLOCK] for at in range(0, len(wanted), _BLOCK))
     waiting: deque[Future[list[Item]]] = deque()
@@ -55,11 +55,11 @@ def _read_block(pairs: PairSet, block: Sequence[int], strict: bool) -> list[Item
     for index in block:
         source = pairs.images[index]
         try:
-            items.append((int(index), load_pixels(source)))
+            items.append((index, load_pixels(source)))
         except DataError as error:
             if strict:
                 raise
-            items.append((int(index), Problem(source.id, _without_name(str(error), source.id))))
+            items.append((index, Problem(source.id, _without_name(str(error), source.id))))
     return items
 
 

@@ -50,6 +50,7 @@ def test_strict_raises_the_first(pairs: PairSet) -> None:
 def test_any_order_can_be_asked_for(pairs: PairSet) -> None:
     wanted = [70, 2, 2, 41]
     assert [index for index, _ in read_all(pairs, wanted)] == wanted
+    assert [index for index, _ in read_all(pairs, np.array(wanted))] == wanted
     assert list(read_all(pairs, [])) == []
 
 
