@@ -1,0 +1,160 @@
+"""Throughput of our onnxruntime engine against a bare ``session.run`` loop over the vendor's file.
+
+The bare loop gets its best setting: every thread count up to the cores times every batch size the
+file accepts. Ours is what ``load_model`` does by itself on the admitted model, preprocessing and
+normalisation included. Both are measured in turns in one run, so that a busy machine slows both.
+The ratio of processor times (bare on one thread) hardly depends on the load.
+
+    python benchmarks/ort_throughput.py [extra.onnx ...] [--rounds 15] [--json results.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from onnxfr.models.admission import admit
+from onnxfr.models.hardware import available_cores, cpu_model, instruction_set
+from onnxfr.models.ort import OrtEngine
+from onnxfr.models.wrapper import load_model
+
+BATCHES = (1, 4, 8, 16, 32, 64)
+FINALISTS = 3
+MOBILEFACENETS = ("mobilefacenet", "w600k_mbf", "sface")
+
+Work = Callable[[Any], Any]
+
+
+class Spent(NamedTuple):
+    """Seconds of one run: on the wall clock, and of processor time over all threads."""
+
+    wall: float
+    cpu: float
+
+
+def main() -> None:
+    options = _arguments()
+    folder = Path(os.environ.get("ONNXFR_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    files = sorted((folder / "models" / "onnx").glob("*.onnx")) + options.models
+    rows = [measure(path, options.images, options.rounds) for path in files]
+    print(f"{cpu_model()}, {available_cores()} cores, {instruction_set()}, ort {ort.__version__}\n")
+    print("| model | bare, img/s | at | ours, img/s | with | ratio | target | | processor time |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        verdict = "ok" if row["ratio"] >= row["target"] else "MISSED"
+        print(
+            f"| {row['model']} | {row['bare']:.1f} | {row['bare_setting']} | {row['ours']:.1f} "
+            f"| {row['our_setting']} | {row['ratio']:.2f} | {row['target']} | {verdict} "
+            f"| {row['processor_time_ratio']:.2f} |"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+
+
+def measure(path: Path, images: int, rounds: int) -> dict[str, Any]:
+    """Compare one file's bare loop at its best with our engine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        admit(path, Path(scratch) / "model", preprocess="rgb,0-255")
+        engine = load_model(Path(scratch) / "model").engine
+        pictures = _pictures(engine, images)
+        pixels = pictures * 255
+        setting = engine.setting
+        bare = _bare_works(path, pixels)
+        names = _finalists(bare, pixels)
+        spent: dict[str, list[Spent]] = {name: [] for name in (*names, "ours")}
+        for _ in range(rounds):
+            for name in names:
+                spent[name].append(_spend(bare[name], pixels))
+            spent["ours"].append(_spend(engine.run, pictures))
+    wall = {name: statistics.median(s.wall for s in runs) for name, runs in spent.items()}
+    cpu = {name: statistics.median(s.cpu for s in runs) for name, runs in spent.items()}
+    best = min(names, key=wall.__getitem__)
+    alone = min(cpu[name] for name in names if name.startswith("1 "))
+    pairs = zip(spent[best], spent["ours"], strict=True)
+    mobilefacenet = any(word in path.stem.lower() for word in MOBILEFACENETS)
+    return {
+        "model": path.stem,
+        "bare": images / wall[best],
+        "bare_setting": best,
+        "ours": images / wall["ours"],
+        "our_setting": f"{setting.lanes} lanes x {setting.threads} threads, chunk {setting.chunk}"
+        + (", PRelu split" if setting.split_prelu else ""),
+        "ratio": statistics.median(theirs.wall / ours.wall for theirs, ours in pairs),
+        "processor_time_ratio": alone / cpu["ours"],
+        "target": 1.3 if mobilefacenet else 0.95,
+    }
+
+
+def _finalists(works: dict[str, Work], pixels: Any) -> list[str]:
+    """Return the fastest few, and in any case the fastest on one thread."""
+    quick = {}
+    for name, work in works.items():
+        batch = int(name.split()[-1])
+        some = pixels[: max(batch, 16)]
+        quick[name] = min(_spend(work, some).wall for _ in range(3)) / len(some)
+    ranked = sorted(quick, key=quick.__getitem__)
+    alone = next(name for name in ranked if name.startswith("1 "))
+    return list(dict.fromkeys([*ranked[:FINALISTS], alone]))
+
+
+def _pictures(engine: OrtEngine, count: int) -> Any:
+    shape = (size or 112 for size in engine.image_shape)
+    return np.random.default_rng(0).random((count, *shape), dtype=np.float32)
+
+
+def _bare_works(path: Path, pixels: Any) -> dict[str, Work]:
+    """Return one loop per thread count and per batch size that the file really accepts."""
+    works: dict[str, Work] = {}
+    stored = {tensor.name for tensor in onnx.load(path).graph.initializer}
+    for threads in range(1, available_cores() + 1):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 4
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        name = next(i.name for i in session.get_inputs() if i.name not in stored)
+        for batch in BATCHES:
+            try:
+                answer = session.run(None, {name: pixels[:batch]})[0]
+            except Exception:
+                continue
+            if len(answer) == batch:
+                works[f"{threads} threads, batch {batch}"] = _loop(session, name, batch)
+    return works
+
+
+def _loop(session: Any, name: str, batch: int) -> Work:
+    def run(pixels: Any) -> None:
+        for start in range(0, len(pixels), batch):
+            session.run(None, {name: pixels[start : start + batch]})
+
+    return run
+
+
+def _spend(work: Work, pixels: Any) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work(pixels)
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("models", nargs="*", type=Path, help="further ONNX files")
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
