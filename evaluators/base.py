@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 from pydantic import ConfigDict
@@ -20,7 +20,7 @@ from onnxfr.registry import Registry
 from onnxfr.runs.cells import Cell, Cost, DataRef, Json, ModelRef, Rows
 from onnxfr.runs.context import Context
 
-Records = pa.Table | Sequence[Mapping[str, Any]]
+Records: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 """One flat row per pair; values are text, numbers, booleans, bytes or None."""
 
 

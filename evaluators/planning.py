@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,6 +40,10 @@ class Plan:
     cells: tuple[Cell, ...]
     code: str
 
+    def work(self, cache: Path) -> RunCell:
+        """Return what a worker does with a cell of this plan."""
+        return RunCell(cache, tuple(sorted({type(each).__module__ for each in self.evaluators})))
+
     @property
     def cost(self) -> Cost:
         """The estimated work of all cells."""
@@ -50,16 +55,21 @@ class RunCell:
     """The work of an engine's worker: looks up the evaluator and keeps models between cells."""
 
     cache: Path
+    modules: tuple[str, ...] = ()
+    """Where the evaluators are defined, so that workers know those of other packages too."""
 
     def __call__(self, cell: Cell, report: Report) -> pa.Table:
         """Return the records of one cell."""
+        for module in self.modules:
+            importlib.import_module(module)
         evaluator = EVALUATORS.get(cell.evaluator)()
-        context = _worker_context(self.cache).reporting(report)
+        context = worker_context(self.cache).reporting(report)
         return to_table(cell, evaluator.run(cell, context))
 
 
 @cache
-def _worker_context(folder: Path) -> Context:
+def worker_context(folder: Path) -> Context:
+    """Return this process's context with its embedding cache in ``folder``."""
     return Context(folder)
 
 
@@ -152,6 +162,7 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
                 "name": model.name,
                 "ref": model.ref,
                 "sha256": model.sha256,
+                "device": context.device(model),
                 "card": context.model(model).card.model_dump(mode="json"),
             }
             for model in plan.models
@@ -166,6 +177,13 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
             for each in plan.evaluators
         ],
     }
+
+
+def estimate(plan: Plan, cells: Sequence[Cell], context: Context) -> float:
+    """Return the seconds these cells would take one after the other on this machine."""
+    pace = {model.sha256: context.seconds_per_image(model) for model in plan.models}
+    slowest = max(pace.values(), default=0.0)
+    return sum(cell.cost.units * pace.get(cell.model.sha256, slowest) for cell in cells)
 
 
 def summarise_run(store: RunStore) -> list[Result]:

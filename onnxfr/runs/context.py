@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnxfr.data.images import image_sha
 from onnxfr.data.pairs import PairSet, open_pairs
-from onnxfr.errors import DataError
+from onnxfr.errors import DataError, ModelError
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.embedding_cache import EmbeddingCache
 from onnxfr.runs.work import Report
@@ -30,30 +31,44 @@ class Context:
         self._report = report
         self._max_models = max_models
         self._models: OrderedDict[str, FRModel] = OrderedDict()
-        self._pairs: dict[tuple[str, int, int | None], PairSet] = {}
+        self._pairs: dict[tuple[str, int, int | None, str], PairSet] = {}
 
     def model(self, ref: str | ModelRef) -> FRModel:
-        """Return the model behind ``ref``, loaded at first use and kept."""
+        """Return the model behind ``ref``, loaded at first use and kept.
+
+        A planned model (a ModelRef) is checked to be the one that was planned with.
+        """
         name = ref.ref if isinstance(ref, ModelRef) else ref
+        sha256 = ref.sha256 if isinstance(ref, ModelRef) else None
+        if name in self._models and sha256 not in (None, self._models[name].card.sha256):
+            del self._models[name]
         if name not in self._models:
+            # Imported here because torch takes seconds, which workers without a model need not pay.
             from onnxfr.models.wrapper import load_model
 
             self._models[name] = load_model(name)
             if len(self._models) > self._max_models:
                 self._models.popitem(last=False)
+        model = self._models[name]
         self._models.move_to_end(name)
-        return self._models[name]
+        if sha256 not in (None, model.card.sha256):
+            raise ModelError(
+                f"{name} changed after the run was planned: expected sha256 {str(sha256)[:12]}..., "
+                f"found {model.card.sha256[:12]}...; run again to plan with the new file"
+            )
+        return model
 
     def pairs(self, spec: str | DataRef) -> PairSet:
         """Return the pair set behind ``spec``, opened at first use and kept."""
         ref = spec if isinstance(spec, DataRef) else DataRef(spec, "", 0, "")
-        wanted = (ref.spec, ref.seed, ref.limit)
+        wanted = (ref.spec, ref.seed, ref.limit, ref.fingerprint)
         if wanted not in self._pairs:
             self._pairs[wanted] = open_pairs(ref.spec, seed=ref.seed, pairs=ref.limit)
         return self._pairs[wanted]
 
     def identify(self, ref: str) -> ModelRef:
-        """Return the content hash and the name of a model."""
+        """Return the content hash and the name of a model as it is on disk now."""
+        self._models.pop(ref, None)
         card = self.model(ref).card
         return ModelRef(ref, card.sha256, card.name)
 
@@ -62,14 +77,15 @@ class Context:
     ) -> DataRef:
         """Open a pair set and return its size and a fingerprint of protocol and picture bytes."""
         pairs = open_pairs(spec, strict=strict, seed=seed, pairs=limit)
-        self._pairs[(spec, seed, limit)] = pairs
         content = hashlib.sha256(pairs.fingerprint().encode())
         for image in pairs.images:
             try:
-                content.update(hashlib.sha256(image.read()).digest())
+                content.update(image_sha(image).encode())
             except DataError:
                 content.update(b"unreadable")
-        return DataRef(spec, content.hexdigest(), len(pairs), pairs.name, seed, limit)
+        fingerprint = content.hexdigest()
+        self._pairs[(spec, seed, limit, fingerprint)] = pairs
+        return DataRef(spec, fingerprint, len(pairs), pairs.name, seed, limit)
 
     def embed(
         self,
@@ -109,6 +125,13 @@ class Context:
             return np.zeros((0, 0), dtype=np.float32)
         order = {key: i for i, key in enumerate(unique)}
         return rows[[order[key] for key in keys]]
+
+    def device(self, ref: str | ModelRef) -> str:
+        """Return where this process computes embeddings: ``cpu``, ``cuda``, or unknown."""
+        from onnxfr.models.wrapper import OnnxModel
+
+        model = self.model(ref)
+        return model.engine.device if isinstance(model, OnnxModel) else "unknown"
 
     def seconds_per_image(self, ref: str | ModelRef, batch_size: int = 16) -> float:
         """Return how long one forward pass takes here, from one measured batch."""

@@ -21,7 +21,11 @@ _TOKEN = re.compile(
 
 def line_of(text: str, place: Sequence[str | int]) -> int | None:
     """Return the line (from 1) of the value at ``place``, or of the nearest thing around it."""
-    lines = dict(_places(text))
+    lines: dict[tuple[str | int, ...], int] = {}
+    for found_place, number in _places(text):
+        # A header or a dotted key also tells where the tables around it begin.
+        for length in range(1, len(found_place) + 1):
+            lines.setdefault(found_place[:length], number)
     for length in range(len(place), 0, -1):
         found = lines.get(tuple(place[:length]))
         if found is not None:

@@ -7,7 +7,7 @@ worker dies is tried once more by Ray itself.
 
 from __future__ import annotations
 
-import logging
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +18,8 @@ from onnxfr.errors import EngineError, MissingExtra
 from onnxfr.runs.cells import Cell
 from onnxfr.runs.work import Attempt, Watcher, Work, attempt
 
-log = logging.getLogger(__name__)
-
 _RETRIES = 1
+_KNOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,8 @@ class RayEngine:
     def _connect(self, ray: ModuleType) -> bool:
         if ray.is_initialized():
             return False
+        if self.address is not None:
+            _knock(self.address)
         try:
             if self.address is not None:
                 ray.init(address=self.address, log_to_driver=False)
@@ -95,6 +96,20 @@ class RayEngine:
                 )
             width = min(width, int(available / self.gpus))
         return max(1, min(width, self.workers or width))
+
+
+def _knock(address: str) -> None:
+    """Raise when nobody listens: Ray itself tries for minutes and then ends the process."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise EngineError(
+            f"no Ray cluster answers at {address} ({error}); "
+            "check --address, or leave it out for a cluster on this machine"
+        ) from error
 
 
 def _run_cell(cell: Cell, work: Work) -> Attempt:
