@@ -15,7 +15,8 @@ import pickle
 import pickletools
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -135,7 +136,7 @@ class TensorSpec:
                 f"a tensor of shape {self.size} claims more than its storage of {len(values)} "
                 "values; the checkpoint is damaged or forged, fetch it again"
             )
-        tensor = values.as_strided(self.size, self.stride, self.offset).clone()
+        tensor = values.as_strided(self.size, self.stride, self.offset)
         return tensor if self.quantiser is None else _dequantise(tensor, self.quantiser)
 
 
@@ -154,33 +155,37 @@ def _dequantise(raw: Tensor, quantiser: tuple[Any, ...]) -> Tensor:
 
 
 def _rebuild_tensor(
-    storage: StorageSpec, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object
+    storage: object, offset: object, size: Any, stride: Any, *_: object
 ) -> TensorSpec:
+    if not isinstance(storage, StorageSpec) or not isinstance(offset, int):
+        raise UnreadableModel("a tensor in the pickle has no storage; fetch the file again")
+    if not all(isinstance(length, int) for length in (*size, *stride)):
+        raise UnreadableModel("a tensor in the pickle has no proper shape; fetch the file again")
     return TensorSpec(storage, offset, tuple(size), tuple(stride))
 
 
 def _rebuild_tensor_v3(
-    storage: StorageSpec,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    requires_grad: bool,
+    storage: object,
+    offset: object,
+    size: Any,
+    stride: Any,
+    requires_grad: object,
     hooks: object,
     dtype: torch.dtype,
     *_: object,
 ) -> TensorSpec:
-    return TensorSpec(storage, offset, tuple(size), tuple(stride), dtype)
+    return replace(_rebuild_tensor(storage, offset, size, stride), dtype=dtype)
 
 
 def _rebuild_qtensor(
-    storage: StorageSpec,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    quantiser: tuple[Any, ...],
-    *_: object,
+    storage: object, offset: object, size: Any, stride: Any, quantiser: Any, *_: object
 ) -> TensorSpec:
-    return TensorSpec(storage, offset, tuple(size), tuple(stride), quantiser=tuple(quantiser))
+    plain = _rebuild_tensor(storage, offset, size, stride)
+    return replace(plain, quantiser=tuple(quantiser))
+
+
+def _rebuild_from_type(rebuild: object, kind: object, arguments: Any, *_: object) -> object:
+    return rebuild(*arguments) if isinstance(rebuild, Admitted) else Inert(*arguments)
 
 
 def _first(value: object, *_: object) -> object:
@@ -203,27 +208,51 @@ def _plain_set(values: object = ()) -> set[object]:
     return set(values) if isinstance(values, tuple | list) else set()
 
 
+class Admitted:
+    """One of our own functions, lent to a pickle that may call it but not alter it."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        self._make = make
+
+    def __call__(self, *arguments: object) -> object:
+        return self._make(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise UnsafeFile("the pickle tries to alter a function; do not use this file")
+
+
+class PlainDict(OrderedDict[object, object]):
+    """A dictionary whose methods a pickle cannot overlay with attributes of its own."""
+
+    def __setstate__(self, state: object) -> None:
+        """Forget the attributes; PyTorch keeps only version numbers there."""
+
+
+_TORCH_REBUILDERS: dict[str, Callable[..., object]] = {
+    "_rebuild_tensor": _rebuild_tensor,
+    "_rebuild_tensor_v2": _rebuild_tensor,
+    "_rebuild_tensor_v3": _rebuild_tensor_v3,
+    "_rebuild_qtensor": _rebuild_qtensor,
+    "_rebuild_parameter": _first,
+    "_rebuild_parameter_with_state": _first,
+}
+_TORCHSCRIPT = ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist")
 ADMITTED: dict[tuple[str, str], object] = {
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): PlainDict,
     ("builtins", "object"): object,
-    ("builtins", "set"): _plain_set,
-    ("__builtin__", "set"): _plain_set,
     ("__builtin__", "object"): object,
-    ("copyreg", "_reconstructor"): _reconstruct,
-    ("copy_reg", "_reconstructor"): _reconstruct,
-    ("_codecs", "encode"): _encode,
-    ("torch", "Size"): _plain_tuple,
-    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_tensor_v3,
-    ("torch._utils", "_rebuild_qtensor"): _rebuild_qtensor,
-    ("torch._utils", "_rebuild_parameter"): _first,
-    ("torch._utils", "_rebuild_parameter_with_state"): _first,
-    ("torch.jit._pickle", "build_intlist"): _first,
-    ("torch.jit._pickle", "build_doublelist"): _first,
-    ("torch.jit._pickle", "build_boollist"): _first,
-    ("torch.jit._pickle", "build_tensorlist"): _first,
-    ("torch.jit._pickle", "restore_type_tag"): _first,
+    ("builtins", "set"): Admitted(_plain_set),
+    ("__builtin__", "set"): Admitted(_plain_set),
+    ("copyreg", "_reconstructor"): Admitted(_reconstruct),
+    ("copy_reg", "_reconstructor"): Admitted(_reconstruct),
+    ("_codecs", "encode"): Admitted(_encode),
+    ("torch", "Size"): Admitted(_plain_tuple),
+    ("torch._tensor", "_rebuild_from_type_v2"): Admitted(_rebuild_from_type),
+    ("torch.jit._pickle", "restore_type_tag"): Admitted(_first),
+    **{("torch._utils", name): Admitted(make) for name, make in _TORCH_REBUILDERS.items()},
+    **{("torch.jit._pickle", name): Admitted(_first) for name in _TORCHSCRIPT},
 }
 
 

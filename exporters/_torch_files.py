@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from torch import Tensor
 
-from onnxfr.errors import MissingExtra, UnreadableModel, UnsafeFile
+from onnxfr.errors import MissingExtra, OnnxfrError, UnreadableModel, UnsafeFile
 from onnxfr.exporters._restricted_pickle import (
     Inert,
     RestrictedUnpickler,
@@ -56,6 +56,18 @@ def read_container(path: Path) -> Checkpoint:
         content = path.read_bytes()
     except OSError as error:
         raise UnreadableModel(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return _recognised(content, path.name)
+    except OnnxfrError:
+        raise
+    except Exception as error:
+        # A forged or damaged file can be wrong in more ways than can be listed.
+        raise UnreadableModel(
+            f"{path.name} is damaged ({type(error).__name__}: {error}); fetch it again"
+        ) from error
+
+
+def _recognised(content: bytes, name: str) -> Checkpoint:
     if content[:2] == b"PK":
         return _from_zip(content)
     if content[:1] == b"\x80":
@@ -63,7 +75,7 @@ def read_container(path: Path) -> Checkpoint:
     if _looks_like_safetensors(content):
         return _from_safetensors(content)
     raise UnreadableModel(
-        f"{path.name} is no PyTorch file: expected a zip archive, a pickle or safetensors; "
+        f"{name} is no PyTorch file: expected a zip archive, a pickle or safetensors; "
         f"it starts with {content[:8]!r}"
     )
 
@@ -91,7 +103,7 @@ def _from_zip(content: bytes) -> Checkpoint:
                 raise UnreadableModel(f"the archive lacks {member}; fetch it again")
             storage.bind(archive.read(member))
         scripted = any(name.startswith(f"{root}code/") for name in members)
-    return _collect(loaded, reader, "torchscript" if scripted else "zip")
+    return _collect(loaded, reader, "torchscript" if scripted else "zip", len(content))
 
 
 def _checked_members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
@@ -114,7 +126,7 @@ def _from_stream(content: bytes) -> Checkpoint:
     stream = io.BytesIO(content)
     magic, reader = load_one(stream)
     if magic != LEGACY_MAGIC:
-        return _collect(magic, reader, "pickle")
+        return _collect(magic, reader, "pickle", len(content))
     protocol, _ = load_one(stream)
     if protocol != LEGACY_PROTOCOL:
         raise UnreadableModel(f"unknown version {protocol!r} of the older PyTorch format")
@@ -124,7 +136,7 @@ def _from_stream(content: bytes) -> Checkpoint:
     loaded, reader = load_one(stream)
     keys, _ = load_one(stream)
     _bind_stream(stream, keys, reader)
-    return _collect(loaded, reader, "legacy")
+    return _collect(loaded, reader, "legacy", len(content))
 
 
 def _bind_stream(stream: io.BytesIO, keys: object, reader: RestrictedUnpickler) -> None:
@@ -174,7 +186,7 @@ def _from_safetensors(content: bytes) -> Checkpoint:
         raise UnreadableModel(f"the safetensors file is damaged ({error})") from error
 
 
-def _collect(loaded: object, reader: RestrictedUnpickler, container: str) -> Checkpoint:
+def _collect(loaded: object, reader: RestrictedUnpickler, container: str, size: int) -> Checkpoint:
     notes: list[str] = []
     if container == "torchscript":
         notes.append("weights were read; the TorchScript code inside was not run")
@@ -185,6 +197,10 @@ def _collect(loaded: object, reader: RestrictedUnpickler, container: str) -> Che
             "the file holds no named tensors; expected a state dict or a pickled module"
         )
     state = {key: spec.materialise() for key, spec in unpacked.items()}
+    # Tied weights repeat once or twice, int8 grows four times; beyond that it is an attack.
+    total = sum(value.numel() * value.itemsize for value in state.values())
+    if total > 16 * max(size, 1 << 20):
+        raise UnsafeFile(f"{size} bytes of file claim to hold {total} bytes of weights")
     return Checkpoint(state, tuple(notes), container, frozenset(reader.origins))
 
 

@@ -152,7 +152,7 @@ class SplitAttentionEncoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block."""
         height, width = int(x.shape[2]), int(x.shape[3])
-        parts = x.split(self.widths, dim=1)
+        parts = torch.split(x, self.widths, dim=1)
         done: list[Tensor] = []
         for index, conv in enumerate(self.convs):
             done.append(conv(done[-1] + parts[index] if done else parts[index]))

@@ -8,12 +8,30 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from onnxfr.exporters.architectures.base import Architecture, Preprocessing, Reported, register
 
 PAPER = "Amos et al., OpenFace: A general-purpose face recognition library, CMU-CS-16-118, 2016"
+
+
+class ResponseNorm(nn.Module):
+    """Divide by the energy of five neighbouring channels (alpha 1e-4, beta 0.75).
+
+    The neighbourhood sum is a 1x1 convolution with a banded constant: torch's own layer exports as
+    a dozen nodes with a branch.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise across channels."""
+        channels = int(x.shape[1])
+        place = np.arange(channels)
+        band = np.abs(place[:, None] - place[None, :]) <= 2
+        weight = torch.from_numpy(band[:, :, None, None].astype(np.float64)).to(x)
+        energy = nn.functional.conv2d(x * x, weight)
+        return x / (1.0 + 1e-4 / 5 * energy) ** 0.75
 
 
 class RootMeanPool(nn.Module):
@@ -102,7 +120,7 @@ class NN4Small2(nn.Module):
         self.layer9 = nn.Conv2d(64, 192, 3, 1, 1)
         self.layer10 = nn.BatchNorm2d(192)
         self.pool = nn.MaxPool2d(3, 2, 1)
-        self.lrn = nn.LocalResponseNorm(5, 1e-4, 0.75, 1.0)
+        self.lrn = ResponseNorm()
         self.layer14 = Inception(192, (128, 32), (96, 16, 32, 64), _max_pool())
         self.layer15 = Inception(256, (128, 64), (96, 32, 64, 64), RootMeanPool())
         self.layer16 = Inception(320, (256, 64), (128, 32, None, None), _max_pool(), 2)

@@ -92,7 +92,7 @@ class SplitUnit(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.half = half = outputs // 2
+        self.width = half = outputs // 2
         self.strided = inputs != outputs
         stride = 2 if self.strided else 1
         entering = inputs if self.strided else half
@@ -112,7 +112,7 @@ class SplitUnit(nn.Module):
         if self.strided:
             kept, changed = self.banch1(x), self.banch2(x)
         else:
-            kept, passing = x.split(self.half, dim=1)
+            kept, passing = torch.split(x, self.width, dim=1)
             changed = self.banch2(passing)
         return channel_shuffle(torch.cat((kept, changed), 1), 2)
 
