@@ -117,7 +117,7 @@ def _choose_preprocessing(
             + "; ".join(probe.reasons)
             + "\n"
             + table_text(probe)
-            + "\ngive more or better aligned colour faces with --data, or state it with --preprocess"
+            + "\ngive more or better aligned colour faces with --data, or use --preprocess"
         )
     return probe.winner, probe
 

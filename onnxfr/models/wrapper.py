@@ -107,6 +107,10 @@ class OnnxModel(FRModel):
             return False
         return True
 
+    def graph(self) -> onnx.ModelProto:
+        """Return the normal-form graph, half precision read as float32."""
+        return upcast_half(onnx.load(self._path))
+
     def torch_module(self, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
         """Return the differentiable graph in a number type and place, converted once."""
         with self._lock:
@@ -115,7 +119,7 @@ class OnnxModel(FRModel):
             key = (dtype, device)
             if key not in self._modules:
                 try:
-                    module = to_torch(upcast_half(onnx.load(self._path)))
+                    module = to_torch(self.graph())
                 except UnsupportedOperator as refusal:
                     self._refusal = refusal
                     raise

@@ -1,0 +1,68 @@
+"""The command-line application: every command by name, every known error as one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+
+import typer
+
+from onnxfr.errors import OnnxfrError, OnnxfrWarning
+
+app = typer.Typer(
+    name="onnxfr",
+    help="How robust is a face-recognition model? One ONNX file in, a trustworthy report out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _register() -> None:
+    from onnxfr.cli.check import check
+    from onnxfr.cli.doctor import doctor
+    from onnxfr.cli.importing import import_model
+
+    app.command("import")(import_model)
+    app.command("check")(check)
+    app.command("doctor")(doctor)
+
+
+@app.callback()
+def _root(
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what is being done."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from onnxfr import __version__
+
+        typer.echo(f"onnxfr {__version__}")
+        raise typer.Exit
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    typer.echo(f"warning: {message}", err=True)
+
+
+def run() -> None:
+    """Run the application; known errors become one line and an exit code, never a traceback."""
+    _register()
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", OnnxfrWarning)
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except OnnxfrError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

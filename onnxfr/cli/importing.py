@@ -1,0 +1,101 @@
+"""``onnxfr import``: admit a vendor's ONNX file."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onnxfr.errors import SpecError
+
+
+def import_model(
+    vendor: Annotated[Path, typer.Argument(help="The vendor's ONNX file.")],
+    folder: Annotated[Path, typer.Option("-o", "--out", help="Folder to create for the model.")],
+    data: Annotated[
+        str | None, typer.Option(help="Labelled aligned faces, e.g. lfw:PATH or folder:PATH.")
+    ] = None,
+    preprocess: Annotated[
+        str | None, typer.Option(help="State the preprocessing, e.g. rgb,pm1 (skips the probe).")
+    ] = None,
+    output: Annotated[str | None, typer.Option(help="Name of the embedding tensor.")] = None,
+    closed_set: Annotated[
+        bool, typer.Option("--closed-set", help="Accept class scores as the model's answer.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    pairs: Annotated[int, typer.Option(help="Most pairs the probe may use.")] = 1600,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of pairs.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Admit a vendor's ONNX file: find its preprocessing, write normal form, card, certificate."""
+    from onnxfr.cli.check import show
+    from onnxfr.cli.faces import labelled_pairs
+    from onnxfr.models.admission import admit, table_text
+    from onnxfr.models.card import CARD_FILE, MODEL_FILE
+    from onnxfr.models.parity import certify, write_certificate
+    from onnxfr.models.wrapper import load_model
+
+    if pairs < 10:
+        raise SpecError(f"--pairs must be at least 10 to tell anything apart, got {pairs}")
+    faces = labelled_pairs(data, most=pairs, seed=seed) if data else None
+    admitted = admit(
+        vendor,
+        folder,
+        pairs=faces,
+        preprocess=preprocess,
+        output=output,
+        closed_set=closed_set,
+        name=name,
+        overwrite=overwrite,
+    )
+    certificate = certify(load_model(folder), faces.images[:32] if faces else None)
+    write_certificate(certificate, folder)
+    card, probe = admitted.card, admitted.probe
+    if json:
+        runner_up = probe.runner_up if probe else None
+        answer: dict[str, Any] = {
+            "model": str(folder / MODEL_FILE),
+            "card": str(folder / CARD_FILE),
+            "sha256": card.sha256,
+            "preprocessing": {
+                "color": card.preprocessing.color,
+                "scaling": card.preprocessing.public_scaling,
+                "layout": card.preprocessing.layout,
+            },
+            "probe": {
+                "auc": probe.table[0].auc if probe else None,
+                "runner_up_auc": runner_up.auc if runner_up else None,
+                "d_prime": probe.table[0].d_prime if probe else None,
+                "runner_up_d_prime": runner_up.d_prime if runner_up else None,
+                "confidence": probe.confidence if probe else None,
+                "pairs": probe.pairs if probe else 0,
+                "ambiguous": probe.ambiguous if probe else False,
+                "reasons": list(probe.reasons if probe else admitted.hints.reasons),
+            },
+            "repairs": [repair.model_dump() for repair in card.repairs],
+            "output": {"name": admitted.output.name, "reason": admitted.output.reason},
+            "status": certificate.status,
+        }
+        typer.echo(json_module.dumps(answer, indent=2))
+        return
+    typer.echo(f"{vendor.name}: {card.input_height}x{card.input_width} -> {card.embedding_dim}")
+    typer.echo(f"output        {admitted.output.name} ({admitted.output.reason})")
+    if probe:
+        typer.echo(table_text(probe))
+    for reason in probe.reasons if probe else admitted.hints.reasons:
+        typer.echo(f"              {reason}")
+    typer.echo(f"preprocessing {card.preprocessing.describe()}" + _confidence(probe))
+    for repair in card.repairs:
+        proof = "" if repair.max_abs is None else f" (embeddings changed by {repair.max_abs:.1e})"
+        typer.echo(f"repair        {repair.name}: {repair.detail}{proof}")
+    show(certificate)
+    typer.echo(f"written to    {folder}")
+
+
+def _confidence(probe: Any) -> str:
+    if probe is None:
+        return ""
+    return f"  (confidence {probe.confidence:.3f} on {probe.pairs} pairs)"
