@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxfr.errors import SpecError
+from onnxfr.errors import OnnxfrError, SpecError
 
 if TYPE_CHECKING:
     from onnxfr.runs.execute import Outcome
@@ -140,7 +140,14 @@ def _work(
                 plan.cells, store, engine, plan.work(cache), budget=budget, watcher=watcher
             )
         store.add_session(_session(started, outcome, plan.spec.engine.model_dump()))
-        results = [result.to_dict() for result in summarise_run(store)]
+        try:
+            results = [result.to_dict() for result in summarise_run(store)]
+        except OnnxfrError as error:
+            if not (outcome.remaining or outcome.failed):
+                raise
+            # Half a run may hold too little for a statistic; that is no reason to fail it.
+            logging.getLogger(__name__).warning("no results of the part done so far: %s", error)
+            results = []
     return outcome, store, results
 
 

@@ -7,6 +7,7 @@ worker dies is tried once more by Ray itself.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -113,6 +114,8 @@ def _knock(address: str) -> None:
 
 
 def _run_cell(cell: Cell, work: Work) -> Attempt:
+    # Ray gives a task one core; an engine that took all of them would fight the other tasks.
+    os.environ.setdefault("ONNXFR_THREADS", "1")
     return attempt(cell, work, _ignore)
 
 

@@ -1,0 +1,170 @@
+"""What every registered evaluator promises, tried on a small real model and real picture files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pydantic import TypeAdapter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "runs"))
+
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, Result
+from onnxfr.evaluators.planning import (
+    Plan,
+    RunCell,
+    make_evaluator,
+    plan_run,
+    suites,
+)
+from toy_runs import write_faces, write_model
+
+from onnxfr.errors import SpecError
+from onnxfr.runs.context import Context
+from onnxfr.runs.engines.local import LocalEngine
+from onnxfr.runs.execute import execute
+from onnxfr.runs.records import join, to_table
+from onnxfr.runs.spec import EvaluatorSpec, make_spec
+from onnxfr.runs.store import RunStore
+
+NAMES = EVALUATORS.names()
+every_evaluator = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    write_model(folder / "model")
+    write_faces(folder / "faces", people=8, each=4)
+    return folder
+
+
+def plan(name: str, made: Path, context: Context) -> Plan:
+    asked = {
+        "models": ["model/toy"],
+        "data": ["folder:faces"],
+        "max_pairs": 40,
+        "rows_per_cell": 15,
+        "fmr": 0.1,
+        "evaluators": [{"name": name}],
+    }
+    return plan_run(make_spec(asked, made), context)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return Context(tmp_path / "embeddings")
+
+
+def run_plan(planned: Plan, context: Context) -> pa.Table:
+    return join(
+        [
+            to_table(cell, EVALUATORS.get(cell.evaluator)().run(cell, context))
+            for cell in planned.cells
+        ]
+    )
+
+
+@every_evaluator
+def test_it_is_a_frozen_dataclass_with_defaults(name: str) -> None:
+    kind = EVALUATORS.get(name)
+    assert issubclass(kind, Evaluator)
+    assert dataclasses.is_dataclass(kind)
+    assert kind.name == name
+    assert isinstance(kind.version, int)
+    assert kind.version >= 1
+    made = kind()
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert hash(made) == hash(kind())
+
+
+@every_evaluator
+def test_its_parameters_survive_json_and_refuse_strangers(name: str) -> None:
+    kind = EVALUATORS.get(name)
+    dumped = TypeAdapter(kind).dump_json(kind())
+    assert make_evaluator(EvaluatorSpec(name=name, params=json.loads(dumped))) == kind()
+    with pytest.raises(SpecError, match="no_such_parameter"):
+        make_evaluator(EvaluatorSpec(name=name, params={"no_such_parameter": 1}))
+
+
+@every_evaluator
+def test_its_plan_is_deterministic_and_says_what_it_costs(
+    name: str, made: Path, context: Context, tmp_path: Path
+) -> None:
+    first = plan(name, made, context)
+    second = plan(name, made, Context(tmp_path / "other"))
+    assert first.cells
+    assert [cell.key for cell in first.cells] == [cell.key for cell in second.cells]
+    assert len({cell.key for cell in first.cells}) == len(first.cells)
+    assert first.cost.units > 0
+    assert all(cell.evaluator == name for cell in first.cells)
+
+
+@every_evaluator
+def test_interrupted_and_resumed_equals_uninterrupted(
+    name: str, made: Path, context: Context, tmp_path: Path
+) -> None:
+    planned = plan(name, made, context)
+    whole = run_plan(planned, context)
+    store = RunStore(tmp_path / "run")
+    work = planned.work(tmp_path / "fresh")
+    for part in (planned.cells[:1], planned.cells):
+        with store.working():
+            store.write_manifest({}, planned.cells)
+            outcome = execute(part, store, LocalEngine(), work)
+        assert outcome.failed == {}
+    assert_same_records(store.records(), whole)
+
+
+@every_evaluator
+def test_rows_do_not_depend_on_how_they_are_cut(name: str, made: Path, context: Context) -> None:
+    planned = plan(name, made, context)
+    backwards = [
+        to_table(cell, EVALUATORS.get(name)().run(cell, context))
+        for cell in reversed(planned.cells)
+    ]
+    assert_same_records(join(backwards[::-1]), run_plan(planned, context))
+
+
+@every_evaluator
+def test_its_results_are_tidy_and_repeatable(name: str, made: Path, context: Context) -> None:
+    planned = plan(name, made, context)
+    records = run_plan(planned, context)
+    evaluator = planned.evaluators[0]
+    results = evaluator.summarise(records)
+    assert results
+    assert results == evaluator.summarise(records)
+    for result in results:
+        assert isinstance(result, Result)
+        assert result.evaluator == name
+        assert result.metric
+        json.dumps(result.to_dict(), allow_nan=False)
+        if result.low is not None and result.high is not None and result.value is not None:
+            assert result.low <= result.value + 1e-9
+            assert result.value <= result.high + 1e-9
+
+
+@pytest.mark.parametrize("suite", suites())
+def test_every_suite_names_evaluators_that_exist(suite: str) -> None:
+    assert suites()[suite].description
+    for entry in suites()[suite].evaluators:
+        make_evaluator(entry)
+
+
+def test_work_survives_pickling(tmp_path: Path) -> None:
+    import pickle
+
+    work = RunCell(tmp_path, ("onnxfr.evaluators.base",))
+    assert pickle.loads(pickle.dumps(work)) == work
+
+
+def assert_same_records(left: pa.Table, right: pa.Table) -> None:
+    assert left.column_names == right.column_names
+    assert left.num_rows == right.num_rows
+    for name in left.column_names:
+        for a, b in zip(left[name].to_pylist(), right[name].to_pylist(), strict=True):
+            assert a == (pytest.approx(b, abs=1e-5, nan_ok=True) if isinstance(b, float) else b)
