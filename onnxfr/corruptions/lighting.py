@@ -21,8 +21,8 @@ _ROUNDING_GUARD = 1e-3
 @corruption("brightness", category="lighting_weather", presets=shared((0.1, 0.2, 0.3, 0.4, 0.5)))
 def brightness(frames: Frames, scene: Scene, gain: float) -> Frames:
     """Add ``gain`` to V in HSV; it only ever brightens."""
-    index = _largest(frames).astype(np.uint16)[..., None] << np.uint16(8)
-    return np.asarray(np.take(_brightness_table(gain), index | frames))
+    index = (_largest(frames).astype(np.uint16)[..., None] << np.uint16(8)) | frames
+    return np.take(_brightness_table(gain), index)
 
 
 @lru_cache(maxsize=16)
@@ -32,7 +32,7 @@ def _brightness_table(gain: float) -> NDArray[np.uint8]:
     lifted = np.minimum(largest + 255 * gain, 255)
     table = np.minimum(value * lifted / np.maximum(largest, 1), 255)
     table[0] = lifted[0]
-    return np.trunc(table + _ROUNDING_GUARD).astype(np.uint8).ravel()
+    return np.asarray(np.trunc(table + _ROUNDING_GUARD), dtype=np.uint8).ravel()
 
 
 @corruption(
@@ -49,14 +49,13 @@ def saturate(frames: Frames, scene: Scene, factor: float, offset: float) -> Fram
     ratio = np.take(
         _saturation_table(factor, offset), largest.astype(np.uint16) << np.uint16(8) | smallest
     )
-    top = largest.astype(np.float32)[..., None]
-    values = top - frames
-    values *= ratio[..., None]
-    # A grey pixel has hue 0 by convention: an offset tints it red.
-    tinted = np.where(largest == smallest, top[..., 0] * np.float32(offset), 0)[..., None]
-    values[..., 1:] += tinted
-    np.subtract(top, values, out=values)
-    values += np.float32(_ROUNDING_GUARD)
+    top = largest[..., None]
+    values = np.multiply(top - frames, ratio[..., None], dtype=np.float32)
+    np.subtract(top + np.float32(_ROUNDING_GUARD), values, out=values)
+    if offset:
+        # A grey pixel has hue 0 by convention: an offset tints it red.
+        grey = largest == smallest
+        values[grey, 1:] *= np.float32(1 - offset)
     return to_uint8(values)
 
 

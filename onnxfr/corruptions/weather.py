@@ -30,6 +30,7 @@ from onnxfr.errors import DataError
     "fog",
     category="lighting_weather",
     presets=shared(((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))),
+    monotone=False,
 )
 def fog(frames: Frames, scene: Scene, strength: float, decay: float) -> Frames:
     """Add a cloud of diamond-square plasma and scale back to the picture's own range."""
@@ -86,6 +87,7 @@ def plasma(draws: Floats, side: int, decay: float) -> Floats:
             (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
         )
     ),
+    monotone=False,
 )
 def snow(
     frames: Frames,
@@ -139,6 +141,7 @@ def luma_float(values: Floats) -> Floats:
     "frost",
     category="occlusion",
     presets=shared(((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))),
+    monotone=False,
 )
 def frost(frames: Frames, scene: Scene, keep: float, weight: float) -> Frames:
     """Look through a frosted pane: keep * picture + weight * a random piece of frost."""
