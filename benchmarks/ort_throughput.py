@@ -72,11 +72,12 @@ def measure(path: Path, images: int, rounds: int) -> dict[str, Any]:
         setting = engine.setting
         bare = _bare_works(path, pixels)
         names = _finalists(bare, pixels)
+        bare = {name: bare[name] for name in names}
         spent: dict[str, list[Spent]] = {name: [] for name in (*names, "ours")}
-        for _ in range(rounds):
-            for name in names:
-                spent[name].append(_spend(bare[name], pixels))
-            spent["ours"].append(_spend(engine.run, pictures))
+        jobs = [*((name, bare[name], pixels) for name in names), ("ours", engine.run, pictures)]
+        for turn in range(rounds):
+            for name, work, batch in jobs[turn % len(jobs) :] + jobs[: turn % len(jobs)]:
+                spent[name].append(_spend(work, batch))
     wall = {name: statistics.median(s.wall for s in runs) for name, runs in spent.items()}
     cpu = {name: statistics.median(s.cpu for s in runs) for name, runs in spent.items()}
     best = min(names, key=wall.__getitem__)
@@ -142,6 +143,8 @@ def _loop(session: Any, name: str, batch: int) -> Work:
 
 
 def _spend(work: Work, pixels: Any) -> Spent:
+    # The bare session's idle threads go on spinning for a while and would disturb the next.
+    time.sleep(0.05)
     wall, cpu = time.perf_counter(), time.process_time()
     work(pixels)
     return Spent(time.perf_counter() - wall, time.process_time() - cpu)

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 CHUNKS = (1, 4, 8, 16, 32, 64)
 _FORMAT = 1
 _CLEAR_MARGIN = 0.95
+_CHUNK_MARGIN = 0.98
 _REPETITIONS = 5
 _FINE_SECONDS = 1e-4
 _SLOW_SHARE = 0.02
@@ -103,10 +104,12 @@ class Tuner:
         best = self._race(layouts, share=0.5)
         if self._fixed_batch is None:
             sizes = [best, *(replace(best, chunk=c) for c in CHUNKS if c != best.chunk)]
-            best = self._race(sizes, share=1.0)
+            best = self._race(sizes, share=1.0, margin=_CHUNK_MARGIN)
         return best
 
-    def _race(self, settings: Sequence[Setting], share: float) -> Setting:
+    def _race(
+        self, settings: Sequence[Setting], share: float, margin: float = _CLEAR_MARGIN
+    ) -> Setting:
         """Return the fastest; the first is the incumbent and keeps its place in a near tie."""
         if len(settings) == 1:
             return settings[0]
@@ -121,7 +124,7 @@ class Tuner:
                 spent = self._seconds_per_image(setting)
                 fastest[setting] = min(spent, fastest.get(setting, spent))
         log.debug("onnxruntime settings, seconds per image: %s", fastest)
-        return clear_winner(fastest, incumbent=settings[0])
+        return clear_winner(fastest, settings[0], margin)
 
     def _warm_up(self, setting: Setting, run: Runner) -> None:
         """Let a session allocate before it is timed; a slow model then gets shorter timings."""
@@ -174,10 +177,12 @@ def _clock(threads: int) -> Callable[[], float]:
     return time.thread_time if threads == 1 and usable else time.perf_counter
 
 
-def clear_winner(seconds: dict[Setting, float], incumbent: Setting) -> Setting:
+def clear_winner(
+    seconds: dict[Setting, float], incumbent: Setting, margin: float = _CLEAR_MARGIN
+) -> Setting:
     """Return the fastest setting, or the incumbent where the gain could be noise."""
     winner = min(seconds, key=seconds.__getitem__)
-    return incumbent if seconds[winner] > _CLEAR_MARGIN * seconds[incumbent] else winner
+    return incumbent if seconds[winner] > margin * seconds[incumbent] else winner
 
 
 def _layouts(cores: int) -> list[tuple[int, int]]:
