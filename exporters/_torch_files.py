@@ -16,13 +16,8 @@ from pathlib import Path, PurePosixPath
 from torch import Tensor
 
 from onnxfr.errors import MissingExtra, OnnxfrError, UnreadableModel, UnsafeFile
-from onnxfr.exporters._restricted_pickle import (
-    Inert,
-    RestrictedUnpickler,
-    StorageSpec,
-    TensorSpec,
-    load_one,
-)
+from onnxfr.exporters._restricted_pickle import RestrictedUnpickler, load_one
+from onnxfr.exporters._torch_specs import Inert, TensorSpec
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
@@ -140,31 +135,22 @@ def _from_stream(content: bytes) -> Checkpoint:
 
 
 def _bind_stream(stream: io.BytesIO, keys: object, reader: RestrictedUnpickler) -> None:
-    if not isinstance(keys, list):
-        raise UnreadableModel("the older PyTorch format has no list of storages; fetch it again")
+    if not isinstance(keys, list) or set(map(str, keys)) != set(reader.storages):
+        raise UnreadableModel("the list of storages disagrees with the tensors; fetch it again")
     view = stream.getbuffer()
     place = stream.tell()
-    found: dict[str, tuple[memoryview, StorageSpec]] = {}
-    views: dict[str, list[str]] = {}
-    for part, (whole, _) in reader.views.items():
-        views.setdefault(whole, []).append(part)
-    for key in map(str, keys):
-        parts = views.get(key, [])
-        spec = reader.storages.get(key) or (reader.storages[parts[0]] if parts else None)
-        if spec is None or place + 8 > len(view):
-            raise UnreadableModel(f"storage {key!r} is incomplete; fetch the file again")
+    for storage in (reader.storages[str(key)] for key in keys):
+        if place + 8 > len(view):
+            raise UnreadableModel(f"storage {storage.key!r} is missing; fetch the file again")
         (count,) = struct.unpack_from("<q", view, place)
         place += 8
-        size = count * spec.dtype.itemsize
+        size = count * storage.dtype.itemsize
         if count < 0 or place + size > len(view):
-            raise UnsafeFile(f"storage {key!r} claims {size} bytes beyond the end of the file")
-        found[key] = (view[place : place + size], spec)
+            raise UnsafeFile(
+                f"storage {storage.key!r} claims {size} bytes beyond the end of the file"
+            )
+        storage.bind(view[place : place + size])
         place += size
-    for key, storage in reader.storages.items():
-        whole, offset = reader.views.get(key, (key, 0))
-        if whole not in found:
-            raise UnreadableModel(f"storage {whole!r} has no data; fetch the file again")
-        storage.bind(found[whole][0][offset * storage.dtype.itemsize :])
 
 
 def _looks_like_safetensors(content: bytes) -> bool:

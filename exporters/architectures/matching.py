@@ -73,7 +73,7 @@ def fit(state: Mapping[str, Tensor], architecture: Architecture) -> Fit:
 
 
 def detect_architecture(state: Mapping[str, Tensor]) -> str | None:
-    """Return the name of the only architecture whose every key and shape agrees, else None."""
+    """Return the first architecture whose every key and shape agrees, else None."""
     values = sum(value.numel() for value in state.values())
     for name, architecture in ARCHITECTURES.items():
         needed = sum(_size(shape) for key, shape in shapes_of(name).items() if OPTIONAL not in key)

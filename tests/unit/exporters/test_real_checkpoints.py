@@ -32,7 +32,8 @@ def embed(model: bytes | str, images: Batch) -> Batch:
     name = session.get_inputs()[0].name
     rows = [session.run(None, {name: images[i : i + 1]})[0][0] for i in range(len(images))]
     stacked: Batch = np.stack(rows)
-    return stacked / np.linalg.norm(stacked, axis=1, keepdims=True)
+    unit: Batch = stacked / np.linalg.norm(stacked, axis=1, keepdims=True)
+    return unit
 
 
 def whole(images: Batch) -> Batch:

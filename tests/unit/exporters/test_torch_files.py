@@ -90,7 +90,8 @@ def test_a_pickled_module_gives_its_weights_without_its_class(tmp_path: Path, zi
 def test_torchscript_gives_its_weights_only(tmp_path: Path) -> None:
     network = small_network().eval()
     path = tmp_path / "scripted.pt"
-    torch.jit.trace(network, torch.zeros(1, 3, 4, 4)).save(str(path))
+    traced: Any = torch.jit.trace(network, torch.zeros(1, 3, 4, 4))  # type: ignore[no-untyped-call]
+    traced.save(str(path))
     checkpoint = read_checkpoint(path)
     expected = network.state_dict()
     assert checkpoint.container == "torchscript"
