@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from onnxfr import doctor as examination
 from onnxfr.cli.doctor import doctor
 from onnxfr.doctor import Problem, Provider, diagnose, wheel_problems
+from onnxfr.models.ort_session import installed_wheels
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,29 @@ def test_two_wheels_together_are_a_problem():
     assert "installed together" in problem.what
     assert "pip uninstall -y onnxruntime onnxruntime-gpu" in problem.remedy
     assert wheel_problems({"onnxruntime-gpu": "1.20"}) == []
+
+
+@pytest.fixture
+def second_wheel(tmp_path, monkeypatch):
+    """Another onnxruntime distribution on the path, as pip would have left it."""
+    place = tmp_path / "site" / "onnxruntime_gpu-1.20.0.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.20.0\n"
+    )
+    monkeypatch.syspath_prepend(str(place.parent))
+    installed_wheels.cache_clear()
+    yield
+    installed_wheels.cache_clear()
+
+
+@pytest.mark.usefixtures("second_wheel")
+def test_a_second_wheel_is_found_where_it_is_installed():
+    report = ask("--json")
+    assert report.exit_code == 1
+    told = json.loads(report.stdout)
+    assert set(told["wheels"]) == {"onnxruntime", "onnxruntime-gpu"}
+    assert any("silently" in problem["what"] for problem in told["problems"])
 
 
 @pytest.mark.parametrize(
