@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from typing import TextIO
 
 import typer
 
@@ -44,7 +45,14 @@ def _root(
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     typer.echo(f"warning: {message}", err=True)
 
 

@@ -78,7 +78,7 @@ def _bake_switches(graph: onnx.GraphProto, repairs: list[Repair]) -> None:
         if kind == TensorProto.BOOL and scalar and (named or len(graph.input) == 2):
             graph.initializer.append(numpy_helper.from_array(np.asarray(False), value.name))
         elif kind == TensorProto.FLOAT and scalar and "keep" in value.name.lower():
-            graph.initializer.append(numpy_helper.from_array(np.float32(1), value.name))
+            graph.initializer.append(numpy_helper.from_array(np.asarray(1, np.float32), value.name))
         else:
             continue
         graph.input.remove(value)

@@ -7,6 +7,7 @@ vendor's graph, written in the vendor's own opset so that not one of its operato
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -38,7 +39,7 @@ class _Writer:
         self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
-    def add(self, op: str, inputs: list[str], **attributes: object) -> str:
+    def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
         name = f"{self.stem}/{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name

@@ -257,9 +257,10 @@ def _ask_second(model: OnnxModel, batch: Images, flags: list[Flag]) -> dict[str,
         rows = forward(variable)
         (slope,) = torch.autograd.grad(rows[:, 0].sum(), variable)
         answers.append((rows.detach().numpy(), slope.numpy().ravel().astype(np.float64)))
-    (ours, slope), (theirs, other) = answers
+    (ours, our_slope), (theirs, their_slope) = answers
     max_abs = float(np.abs(ours - theirs).max())
-    cosine = float(slope @ other / max(np.linalg.norm(slope) * np.linalg.norm(other), 1e-12))
+    lengths = float(np.linalg.norm(our_slope) * np.linalg.norm(their_slope))
+    cosine = float(our_slope @ their_slope) / max(lengths, 1e-12)
     agree = max_abs <= 1e-4 and cosine > 0.999
     sentence = (
         f"An independent converter (onnx2torch) {'agrees' if agree else 'DISAGREES'}: embeddings "

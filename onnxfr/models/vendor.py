@@ -23,7 +23,11 @@ MAX_BYTES = 2**31 - 1
 
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"}
 _LOOPS = {"Loop", "Scan", "SequenceMap"}
-_BITS_PER_VALUE = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
+_BITS_PER_VALUE: dict[int, int] = {
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+}
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def _declared_bytes(tensor: TensorProto) -> int:
     bits = _BITS_PER_VALUE.get(tensor.data_type)
     if bits is None:
         try:
-            bits = 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            bits = 8 * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
         except (KeyError, ValueError, TypeError):
             raise UnreadableModel(
                 f"tensor {tensor.name!r} has the unknown element type {tensor.data_type}"
