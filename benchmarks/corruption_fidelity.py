@@ -111,7 +111,7 @@ def load_faces(folder: Path | None, count: int) -> Pictures:
 
 def distortion(clean: Pictures, corrupted: Pictures) -> dict[str, float]:
     """Return mean, std, PSNR in dB and the mean earth mover's distance of the histograms."""
-    error = np.mean((corrupted.astype(np.float64) - clean) ** 2)
+    error = float(np.mean((corrupted.astype(np.float64) - clean) ** 2))
     return {
         "mean": float(corrupted.mean()),
         "std": float(corrupted.reshape(len(corrupted), -1).std(axis=1).mean()),

@@ -13,9 +13,12 @@ from onnxfr.errors import DataError
 LEFT_EYE, RIGHT_EYE, NOSE, LEFT_MOUTH, RIGHT_MOUTH = TEMPLATE
 
 
-def changed(name: str, severity: int, **more: NDArray[np.float64]) -> NDArray[np.bool_]:
+def changed(
+    name: str, severity: int, landmarks: NDArray[np.float64] | None = None
+) -> NDArray[np.bool_]:
     images = np.full((1, 112, 112, 3), 128, dtype=np.uint8)
-    return (corrupt(images, name, severity, ids=["x"], **more) != 128).any(axis=-1)[0]
+    out = corrupt(images, name, severity, ids=["x"], landmarks=landmarks)
+    return np.asarray((out != 128).any(axis=-1)[0])
 
 
 def at(mask: NDArray[np.bool_], point: tuple[float, float]) -> bool:

@@ -21,16 +21,26 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "corruption_statistics.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def fidelity() -> ModuleType:
-    """The benchmark that produced the golden statistics."""
-    spec = spec_from_file_location(
-        "corruption_fidelity", ROOT / "benchmarks/corruption_fidelity.py"
-    )
+def load_benchmark(name: str) -> ModuleType:
+    """Import a script of the benchmarks folder, which is no package."""
+    spec = spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec and spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def fidelity() -> ModuleType:
+    """The benchmark that produced the golden statistics."""
+    return load_benchmark("corruption_fidelity")
+
+
+def test_the_docs_show_the_tables_of_the_code() -> None:
+    page = (ROOT / "docs" / "corruptions.md").read_text()
+    assert load_benchmark("corruption_grid").table() in page, (
+        "run: python benchmarks/corruption_grid.py --docs"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN["statistics"]))
@@ -46,7 +56,7 @@ def test_statistics_agree_with_the_reference_package(name: str, fidelity: Module
 
 def test_fog_grows_the_same_cloud_from_the_same_draws() -> None:
     golden = GOLDEN["cloud"]
-    draws = np.random.RandomState(golden["seed"]).random_sample(golden["side"] ** 2 - 1)  # noqa: NPY002
+    draws = np.random.RandomState(golden["seed"]).random_sample(golden["side"] ** 2 - 1)
     cloud = plasma(draws.astype(np.float32)[None], golden["side"], golden["decay"])[0]
     assert cloud == pytest.approx(np.array(golden["values"]), abs=1e-5)
 
