@@ -23,6 +23,22 @@ OPERATORS: dict[tuple[str, str], dict[int, Rule]] = {}
 """(domain, operator) to the rules in force from each version on; :func:`discover` fills it."""
 
 
+_RANDOM = "it is random: the same image would give another answer each time"
+_LOOP = "loops cannot be laid out before the network runs"
+
+REFUSED = {
+    "Bernoulli": _RANDOM,
+    "Loop": _LOOP,
+    "Multinomial": _RANDOM,
+    "RandomNormal": _RANDOM,
+    "RandomNormalLike": _RANDOM,
+    "RandomUniform": _RANDOM,
+    "RandomUniformLike": _RANDOM,
+    "Scan": _LOOP,
+}
+"""Operators left out on purpose, and why."""
+
+
 def operator(*names: str, since: int = 1, domain: str = DEFAULT_DOMAIN) -> Callable[[Rule], Rule]:
     """File a rule under one or more operator names, in force from version ``since`` on."""
 
@@ -55,6 +71,7 @@ def find_rule(domain: str, name: str, version: int, node: str) -> Rule:
     versions = OPERATORS.get((domain, name), {})
     since = max((candidate for candidate in versions if candidate <= version), default=None)
     if since is None:
-        why = f"known from version {min(versions)} on" if versions else "not known to onnxfr"
+        unknown = REFUSED.get(name, "not known to onnxfr")
+        why = f"known from version {min(versions)} on" if versions else unknown
         raise UnsupportedOperator(f"{domain}::{name}" if domain else name, version, node, why)
     return versions[since]

@@ -59,18 +59,21 @@ def rescaled(
 @operator("Conv")
 def conv(node: Node) -> Value:
     """Convolution in one to three dimensions."""
-    x, weight = node[0], node[1]
+    return convolved(node, node[0], node[1], node.get(2))
+
+
+def convolved(node: Node, x: Value, weight: Value, bias: Value | None) -> Value:
+    """Write the convolution that a node's attributes describe."""
     if weight.shape is None or not 3 <= len(weight.shape) <= 5:
         raise node.unsupported("expected a weight of one to three spatial dimensions")
     window = read_window(node, x, kernel=dimensions(weight.shape, 2))
-    return _Layer(node, x, window, node.integer("group", 1)).write(weight, node.get(2))
+    return _Layer(node, x, window, node.integer("group", 1)).write(weight, bias)
 
 
 @operator("FusedConv", domain=MICROSOFT)
 def fused_conv(node: Node) -> Value:
     """Convolution, an optional sum, and an activation."""
-    result = conv(node)
-    assert isinstance(result, Value)
+    result = convolved(node, node[0], node[1], node.get(2))
     if node.get(3) is not None:
         result = node.emit(torch.add, result, node[3])
     return activate(node, result)

@@ -86,10 +86,9 @@ def per_group(
     return F.group_norm(x, groups, scale, shift, epsilon)
 
 
-@operator("LayerNormalization", since=17)
-@operator("LayerNormalization", domain=MICROSOFT)
+@operator("LayerNormalization")
 def layer_normalization(node: Node) -> Value | list[Value]:
-    """Normalise the trailing axes of each row."""
+    """Normalise the trailing axes of each row; onnxruntime had it long before version 17."""
     x, scale, shift = node[0], node[1], node.get(2)
     axis, epsilon = node.integer("axis", -1), node.real("epsilon", 1e-5)
     if any(node.wanted[1:]):

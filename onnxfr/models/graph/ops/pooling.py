@@ -66,7 +66,12 @@ def max_pool(node: Node) -> Value:
 @operator("AveragePool")
 def average_pool(node: Node) -> Value:
     """Mean of each window, with or without its padding."""
-    x, asked = node[0], read_window(node, node[0], None)
+    return averaged(node, node[0])
+
+
+def averaged(node: Node, x: Value) -> Value:
+    """Write the average pooling that a node's attributes describe."""
+    asked = read_window(node, x, None)
     window = _stretched(node, x, asked)
     whole = bool(node.integer("count_include_pad", 0))
     simple = window == asked and _fitted(x, window) and set(window.dilations) == {1}

@@ -1,0 +1,193 @@
+"""Quantised operators: whole numbers carried as floats, rounding with a straight-through gradient.
+
+Sums of products are taken over the whole numbers and scaled once at the end, as onnxruntime's
+integer kernels do, so that both engines round the same number.
+"""
+
+from __future__ import annotations
+
+import torch
+from onnx import TensorProto
+from torch import Tensor
+
+from onnxfr.models.graph.node import Node
+from onnxfr.models.graph.ops.convolution import convolved
+from onnxfr.models.graph.ops.rounding import round_through
+from onnxfr.models.graph.rules import MICROSOFT, operator
+from onnxfr.models.graph.tensors import INTEGER_RANGES, type_name
+from onnxfr.models.graph.values import Value
+
+_BY_DTYPE = {
+    torch.uint8: TensorProto.UINT8,
+    torch.int8: TensorProto.INT8,
+    torch.int16: TensorProto.INT16,
+    torch.int32: TensorProto.INT32,
+}
+
+
+def spread(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """Shape one scale per tensor, per slice of an axis, or per block so that it broadcasts."""
+    if parameter.numel() == 1:
+        return parameter.reshape(())
+    if block:
+        return parameter.repeat_interleave(block, axis).narrow(axis, 0, x.shape[axis])
+    return parameter.reshape(-1, *(1,) * (x.dim() - 1 - axis % x.dim()))
+
+
+def dequantized(
+    x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 1, block: int = 0
+) -> Tensor:
+    """Return ``(x - zero) * scale``."""
+    x = x.to(scale.dtype)
+    if zero is not None:
+        x = x - spread(zero, x, axis, block).to(scale.dtype)
+    return x * spread(scale, x, axis, block)
+
+
+def quantized(
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    low: int,
+    high: int,
+    axis: int = 1,
+    block: int = 0,
+) -> Tensor:
+    """Round ``x / scale`` to whole numbers and clip ``+ zero`` to the type's range."""
+    steps = round_through(x / spread(scale, x, axis, block))
+    if zero is not None:
+        steps = steps + spread(zero, x, axis, block).to(x.dtype)
+    return torch.clamp(steps, low, high)
+
+
+def integer_range(node: Node, zero: Value | None, elem_type: int = 0) -> tuple[int, int, int]:
+    """Return the element type of a quantised result and the numbers it can hold."""
+    if zero is not None:
+        elem_type = zero.elem_type or _BY_DTYPE.get(zero.dtype or torch.uint8, 0)
+    elem_type = elem_type or TensorProto.UINT8
+    if elem_type not in INTEGER_RANGES:
+        raise node.unsupported(f"quantises to {type_name(elem_type)}, expected integers")
+    return (elem_type, *INTEGER_RANGES[elem_type])
+
+
+@operator("QuantizeLinear", since=10)
+@operator("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear(node: Node) -> Value:
+    """Quantise per tensor, per axis or per block."""
+    zero = node.get(2)
+    elem_type, low, high = integer_range(node, zero, node.integer("output_dtype", 0))
+    axis, block = node.integer("axis", 1), node.integer("block_size", 0)
+    result = node.emit(quantized, node[0], node[1], zero, low, high, axis, block)
+    result.elem_type = elem_type
+    return result
+
+
+@operator("DequantizeLinear", since=10)
+@operator("DequantizeLinear", domain=MICROSOFT)
+def dequantize_linear(node: Node) -> Value:
+    """Turn whole numbers back into reals, per tensor, per axis or per block."""
+    axis, block = node.integer("axis", 1), node.integer("block_size", 0)
+    return node.emit(dequantized, node[0], node[1], node.get(2), axis, block)
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(node: Node) -> list[Value]:
+    """Quantise to uint8 by the range of the values themselves."""
+    values = node.emit_many(3, dynamically_quantized, node[0])
+    for value in (values[0], values[2]):
+        value.elem_type = TensorProto.UINT8
+    return values
+
+
+def dynamically_quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return whole numbers, their scale and their zero point."""
+    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = torch.where(high == low, torch.ones_like(high), (high - low) / 255)
+    zero = round_through(torch.clamp(-low / scale, 0, 255))
+    return torch.clamp(round_through(x / scale) + zero, 0, 255), scale, zero
+
+
+def centred(x: Tensor, zero: Tensor | None, like: Tensor, axis: int) -> Tensor:
+    """Return ``x - zero`` in the network's float type."""
+    x = x.to(like.dtype)
+    return x if zero is None else x - spread(zero, x, axis, 0).to(like.dtype)
+
+
+def _centred(node: Node, index: int, zero: int, axis: int = 1) -> Value:
+    return node.emit(centred, node[index], node.get(zero), node.builder.anchor, axis)
+
+
+def _requantized(node: Node, sums: Value, scales: list[int], y: int, axis: int) -> Value:
+    """Scale sums of whole numbers to the result's own whole numbers."""
+    zero = node.get(y + 1)
+    elem_type, low, high = integer_range(node, zero)
+    first, second = (node[index] for index in scales)
+    result = node.emit(requantized, sums, first, second, node[y], zero, low, high, axis)
+    result.elem_type = elem_type
+    return result
+
+
+def requantized(
+    sums: Tensor,
+    first: Tensor,
+    second: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    low: int,
+    high: int,
+    axis: int,
+) -> Tensor:
+    """Return ``round(sums * first * second / scale) + zero`` clipped to the type's range."""
+    factor = spread(first * second / scale, sums, axis, 0)
+    steps = round_through(sums * factor)
+    if zero is not None:
+        steps = steps + zero.reshape(()).to(sums.dtype)
+    return torch.clamp(steps, low, high)
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(node: Node) -> Value:
+    """Product of matrices of whole numbers."""
+    return node.emit(torch.matmul, _centred(node, 0, 2, -2), _centred(node, 1, 3, -1))
+
+
+@operator("ConvInteger", since=10)
+def conv_integer(node: Node) -> Value:
+    """Convolution of whole numbers."""
+    return convolved(node, _centred(node, 0, 2), _centred(node, 1, 3, 0), None)
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Value:
+    """Product of quantised matrices, quantised again."""
+    sums = node.emit(torch.matmul, _centred(node, 0, 2, -2), _centred(node, 3, 5, -1))
+    return _requantized(node, sums, [1, 4], 6, -1)
+
+
+@operator("QLinearConv", since=10)
+def qlinear_conv(node: Node) -> Value:
+    """Convolution of quantised values, quantised again; its bias is in whole numbers too."""
+    if node.integer("channels_last", 0):
+        raise node.unsupported("channels_last")
+    bias = None if node.get(8) is None else _centred(node, 8, 9)
+    sums = convolved(node, _centred(node, 0, 2), _centred(node, 3, 5, 0), bias)
+    return _requantized(node, sums, [1, 4], 6, 1)
+
+
+@operator("QGemm", domain=MICROSOFT)
+def qgemm(node: Node) -> Value:
+    """Gemm of quantised values; its result is quantised or real."""
+    a, b = _centred(node, 0, 2), _centred(node, 3, 5, 0 if node.integer("transB", 0) else 1)
+    if node.integer("transA", 0):
+        a = node.emit(torch.transpose, a, 0, 1)
+    if node.integer("transB", 0):
+        b = node.emit(torch.transpose, b, 0, 1)
+    sums = node.emit(torch.matmul, a, b)
+    alpha = node.real("alpha", 1.0)
+    if alpha != 1.0:
+        sums = node.emit(torch.mul, sums, alpha)
+    if node.get(6) is not None:
+        sums = node.emit(torch.add, sums, _centred(node, 6, len(node.inputs)))
+    if node.get(7) is not None:
+        return _requantized(node, sums, [1, 4], 7, 1)
+    return node.emit(torch.mul, sums, node.emit(torch.mul, node[1], node[4]))
