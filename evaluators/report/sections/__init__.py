@@ -1,0 +1,1 @@
+"""One file per evaluator that has something to show."""

@@ -1,0 +1,86 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from onnxfr.evaluators.base import Result
+
+_NAMES = {
+    "accuracy": "Accuracy",
+    "accuracy_std": "Standard deviation over folds",
+    "accuracy_by_identity": "Accuracy, people resampled",
+    "tar": "Genuine pairs accepted (TAR)",
+    "tar_by_identity": "TAR, people resampled",
+    "fnmr": "Genuine pairs refused (FNMR)",
+    "fmr": "Impostor pairs accepted (FMR)",
+    "far": "Strangers let in, per attempt (FAR)",
+    "frr": "Genuine users refused, per attempt (FRR)",
+    "eer": "Equal error rate (EER)",
+    "auc": "Area under the ROC (AUC)",
+    "zero_fmr": "Genuine refused when no impostor passes (ZeroFMR)",
+    "d_prime": "Separation of the score distributions (d′)",
+    "rr": "Rejected: no usable face (RR)",
+    "asa": "Accuracy of answered pairs (ASA)",
+    "aa": "Accuracy of all pairs (AA)",
+    "fdr": "Fairness discrepancy rate (1 = alike)",
+    "garbe": "Inequality between groups (GARBE, 0 = alike)",
+    "pairs": "Pairs",
+    "genuine_pairs": "Genuine pairs",
+    "impostor_pairs": "Impostor pairs",
+    "rejected_pairs": "Rejected pairs",
+    "unreadable_pairs": "Pairs left out, picture unreadable",
+}
+_COUNTS = {name for name in _NAMES if name.endswith("pairs")}
+_SHARES = ("acc", "asr", "robust", "tar", "fnmr", "fmr", "far", "frr", "eer", "zero_fmr", "rr")
+_SHARE_NAMES = ("asa", "aa", "rce", "rve")
+
+
+def measure_name(result: Result) -> str:
+    """Return what a result measures, in words."""
+    name = _NAMES.get(result.metric, result.metric.replace("_", " "))
+    return f"{name} at {result.condition}" if result.condition else name
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """Write a fraction as a percentage."""
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def span(low: float | None, high: float | None, digits: int = 2) -> str:
+    """Write an interval of fractions in percent."""
+    if low is None or high is None:
+        return "–"
+    return f"{100 * low:.{digits}f} – {100 * high:.{digits}f} %"
+
+
+def value_text(result: Result) -> str:
+    """Write the value of any result in its own unit."""
+    if result.value is None:
+        return "not measurable"
+    if result.metric in _COUNTS:
+        return count(result.value)
+    if not _is_share(result):
+        return f"{result.value:.4g}"
+    return percent(result.value)
+
+
+def interval_text(result: Result) -> str:
+    """Write the interval of any result in its own unit."""
+    if result.low is None or result.high is None:
+        return "–"
+    if not _is_share(result):
+        return f"{result.low:.4g} – {result.high:.4g}"
+    return span(result.low, result.high)
+
+
+def count(value: float) -> str:
+    """Write a number with thousands separated."""
+    return f"{round(value):,}"
+
+
+def one_in(rate: float) -> str:
+    """Write a small rate as people say it: ``1 in 1,000``."""
+    return f"1 in {round(1 / rate):,}"
+
+
+def _is_share(result: Result) -> bool:
+    return result.metric.startswith(_SHARES) or result.metric in _SHARE_NAMES
