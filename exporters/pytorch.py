@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from onnxfr.errors import ModelError, UnsupportedModel
 from onnxfr.exporters._torch_files import Checkpoint, read_container
-from onnxfr.exporters.architectures.base import ARCHITECTURES, Architecture, Preprocessing
+from onnxfr.exporters.architectures.base import ARCHITECTURES, Architecture
 from onnxfr.exporters.architectures.matching import Fit, detect_architecture, fit
+from onnxfr.models.preprocessing import Preprocessing
 
 __all__ = [
     "Checkpoint",

@@ -8,7 +8,6 @@ from onnxfr.exporters.architectures.base import (
     ARCHITECTURES,
     Architecture,
     KeyMap,
-    Preprocessing,
     Reported,
     count_parameters,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "ARCHITECTURES",
     "Architecture",
     "KeyMap",
-    "Preprocessing",
     "Reported",
     "count_parameters",
 ]

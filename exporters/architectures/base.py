@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import nn
 
+from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.registry import Registry
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """What the weights of a family were usually trained on: ``(pixel - mean) / std``, 0..255."""
-
-    colour: Literal["rgb", "bgr"]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
-def symmetric(colour: Literal["rgb", "bgr"], std: float = 127.5) -> Preprocessing:
-    """Return the usual face preprocessing ``(x - 127.5) / std``."""
-    return Preprocessing(colour, (127.5, 127.5, 127.5), (std, std, std))
 
 
 @dataclass(frozen=True)
@@ -57,6 +43,7 @@ class Architecture:
 
     ``discard`` holds key prefixes that belong to training only (classifier, mask token); they are
     reported and left out. ``outputs`` names the module's outputs, the embedding first.
+    ``preprocessing`` is what public weights of the family were trained on, None where they differ.
     """
 
     name: str

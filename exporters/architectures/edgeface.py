@@ -14,7 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "George et al., EdgeFace: Efficient Face Recognition Model for Edge Devices, T-BIOM 2024"
 Linear = Callable[[int, int], nn.Module]
@@ -265,6 +266,6 @@ for _name, (_shape, _gamma, _millions) in _ENTRIES.items():
             embedding_dim=512,
             paper=PAPER,
             reported=(Reported(_TABLE, _millions),),
-            preprocessing=symmetric("rgb"),
+            preprocessing=Preprocessing(color="rgb", scaling="pm1"),
         )
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "Szegedy et al., Inception-v4, Inception-ResNet and Residual Connections, AAAI 2017"
 VGGFACE2_CLASSES = 8_631
@@ -177,7 +178,7 @@ register(
                 (512 + 1) * VGGFACE2_CLASSES,
             ),
         ),
-        preprocessing=symmetric("rgb", 128.0),
+        preprocessing=Preprocessing(color="rgb", scaling="pm1-128"),
         discard=("logits",),
     )
 )

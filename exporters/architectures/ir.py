@@ -16,8 +16,8 @@ from onnxfr.exporters.architectures.base import (
     Architecture,
     Reported,
     register,
-    symmetric,
 )
+from onnxfr.models.preprocessing import Preprocessing
 
 ARCFACE = "Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019"
 ADAFACE = "Kim et al., AdaFace: Quality Adaptive Margin for Face Recognition, CVPR 2022"
@@ -145,7 +145,7 @@ for _name, (_depth, _gated, _reported) in _PLAIN.items():
             embedding_dim=512,
             paper=ARCFACE,
             reported=_reported,
-            preprocessing=symmetric("rgb"),
+            preprocessing=Preprocessing(color="rgb", scaling="pm1"),
         )
     )
 for _name, (_depth, _reported) in _ADAFACE.items():
@@ -157,7 +157,7 @@ for _name, (_depth, _reported) in _ADAFACE.items():
             embedding_dim=512,
             paper=ADAFACE,
             reported=_reported,
-            preprocessing=symmetric("bgr"),
+            preprocessing=Preprocessing(color="bgr", scaling="pm1"),
             discard=("head",),
             outputs=("embedding", "norm"),
         )

@@ -10,7 +10,8 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019"
 MS1MV2_CLASSES = 85_742
@@ -92,6 +93,6 @@ for _name, (_depths, _reported) in _DEPTHS.items():
             embedding_dim=512,
             paper=PAPER,
             reported=_reported,
-            preprocessing=symmetric("rgb"),
+            preprocessing=Preprocessing(color="rgb", scaling="pm1"),
         )
     )

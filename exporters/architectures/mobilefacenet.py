@@ -17,12 +17,11 @@ from onnxfr.exporters.architectures._blocks import Activation, ConvBlock, prelu,
 from onnxfr.exporters.architectures.base import (
     Architecture,
     KeyMap,
-    Preprocessing,
     Reported,
     prefixes,
     register,
-    symmetric,
 )
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "Chen et al., MobileFaceNets: Efficient CNNs for Real-Time Face Verification, CCBR 2018"
 STAGES = ((64, 128, 5), (128, 256, 1), (128, 256, 6), (128, 512, 1), (128, 256, 2))
@@ -184,7 +183,7 @@ def _insightface(repeats: tuple[int, int, int]) -> KeyMap:
     return KeyMap("arcface_torch", _chain(prefixes(outer), _inside(inner)))
 
 
-_IMAGENET = Preprocessing("rgb", (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+_IMAGENET = Preprocessing(color="rgb", scaling="imagenet")
 _MOBILEFACE = (Reported("RobFR Table 1: MobileFace", "1.20"),)
 
 
@@ -215,13 +214,25 @@ _BOTH = (_facex_zoo(), _sequential_blocks())
 _FOAMLIU = Variant(embedding_dim=128, activation=relu6, separable_stem=True, head_bias=True)
 _SMALL = Variant(width=2)
 
-_entry("mobilefacenet", Variant(), _BOTH, symmetric("bgr", 128.0), _MOBILEFACE)
-_entry("mobilefacenet_128", Variant(embedding_dim=128), _BOTH, symmetric("rgb", 128.0))
+_entry(
+    "mobilefacenet", Variant(), _BOTH, Preprocessing(color="bgr", scaling="pm1-128"), _MOBILEFACE
+)
+_entry(
+    "mobilefacenet_128",
+    Variant(embedding_dim=128),
+    _BOTH,
+    Preprocessing(color="rgb", scaling="pm1-128"),
+)
 _entry(
     "mobilefacenet_112x96",
     Variant(pooled=(7, 6), embedding_dim=128),
     _BOTH,
-    symmetric("rgb", 128.0),
+    Preprocessing(color="rgb", scaling="pm1-128"),
 )
 _entry("mobilefacenet_foamliu", _FOAMLIU, (_foamliu(),), _IMAGENET)
-_entry("mobilefacenet_insightface", _SMALL, (_insightface(_SMALL.repeats),), symmetric("rgb"))
+_entry(
+    "mobilefacenet_insightface",
+    _SMALL,
+    (_insightface(_SMALL.repeats),),
+    Preprocessing(color="rgb", scaling="pm1"),
+)

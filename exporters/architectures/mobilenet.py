@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxfr.exporters.architectures._blocks import Activation, conv_bn, relu, relu6
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 V1 = "Howard et al., MobileNets: Efficient CNNs for Mobile Vision Applications, 2017"
 V2 = "Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, CVPR 2018"
@@ -177,7 +178,7 @@ register(
         embedding_dim=512,
         paper=V1,
         reported=(Reported("RobFR Table 1: MobileNet", "3.75"),),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
     )
 )
 register(
@@ -188,7 +189,7 @@ register(
         embedding_dim=512,
         paper=V2,
         reported=(Reported("RobFR Table 1: MobileNetV2", "2.90"),),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
     )
 )
 register(

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Preprocessing, Reported, register
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "Amos et al., OpenFace: A general-purpose face recognition library, CMU-CS-16-118, 2016"
 
@@ -149,6 +150,6 @@ register(
         embedding_dim=128,
         paper=PAPER,
         reported=(Reported("OpenFace, table of models", "3.733968"),),
-        preprocessing=Preprocessing("rgb", (0.0, 0.0, 0.0), (255.0, 255.0, 255.0)),
+        preprocessing=Preprocessing(color="rgb", scaling="0-1"),
     )
 )

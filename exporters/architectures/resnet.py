@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
 
@@ -79,6 +80,6 @@ register(
         embedding_dim=512,
         paper=PAPER,
         reported=(Reported("RobFR Table 1: ResNet50", "40.29"),),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
     )
 )

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxfr.exporters.architectures._blocks import channel_shuffle, conv_bn, relu
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 V1 = "Zhang et al., ShuffleNet: An Extremely Efficient CNN for Mobile Devices, CVPR 2018"
 V2 = "Ma et al., ShuffleNet V2: Practical Guidelines for Efficient CNN Design, ECCV 2018"
@@ -150,7 +151,7 @@ register(
         embedding_dim=512,
         paper=V1,
         reported=(Reported("RobFR Table 1: ShuffleNetV1", "1.46"),),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
     )
 )
 register(
@@ -161,6 +162,6 @@ register(
         embedding_dim=512,
         paper=V2,
         reported=(Reported("RobFR Table 1: ShuffleNetV2", "1.83"),),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
     )
 )

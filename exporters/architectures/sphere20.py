@@ -16,8 +16,8 @@ from onnxfr.exporters.architectures.base import (
     Reported,
     prefixes,
     register,
-    symmetric,
 )
+from onnxfr.models.preprocessing import Preprocessing
 
 SPHEREFACE = "Liu et al., SphereFace: Deep Hypersphere Embedding for Face Recognition, CVPR 2017"
 COSFACE = "Wang et al., CosFace: Large Margin Cosine Loss for Deep Face Recognition, CVPR 2018"
@@ -86,7 +86,7 @@ register(
                 512 * CASIA_CLASSES,
             ),
         ),
-        preprocessing=symmetric("bgr", 128.0),
+        preprocessing=Preprocessing(color="bgr", scaling="pm1-128"),
         discard=("fc6",),
     )
 )
@@ -98,7 +98,7 @@ register(
         embedding_dim=512,
         paper=COSFACE,
         reported=(Reported("RobFR Table 1: CosFace", "22.67"),),
-        preprocessing=symmetric("rgb", 128.0),
+        preprocessing=Preprocessing(color="rgb", scaling="pm1-128"),
         key_maps=(_cosface(),),
     )
 )

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from onnxfr.exporters.architectures.base import (
     Architecture,
     KeyMap,
-    Preprocessing,
     Reported,
     prefixes,
     register,
 )
+from onnxfr.models.preprocessing import Preprocessing
 
 PAPER = "Parkhi et al., Deep Face Recognition, BMVC 2015"
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -63,7 +63,12 @@ register(
                 "public VGGFace weights with the 2,622-class layer", "145.002878", 4097 * 2622
             ),
         ),
-        preprocessing=Preprocessing("bgr", (93.5940, 104.7624, 129.1863), (1.0, 1.0, 1.0)),
+        preprocessing=Preprocessing(
+            color="bgr",
+            scaling="custom",
+            mean=(129.1863 / 255, 104.7624 / 255, 93.5940 / 255),
+            std=(1 / 255, 1 / 255, 1 / 255),
+        ),
         key_maps=(KeyMap("vgg-face.pytorch", prefixes(_UNDERSCORED)),),
         discard=("fc8",),
     )

@@ -11,7 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from onnxfr.exporters.architectures.base import Architecture, Reported, register, symmetric
+from onnxfr.exporters.architectures.base import Architecture, Reported, register
+from onnxfr.models.preprocessing import Preprocessing
 
 VIT = "Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021"
 TRANSFACE = (
@@ -138,7 +139,7 @@ for _name, (_dim, _depth, _gated, _paper, _reported) in _ENTRIES.items():
             embedding_dim=512,
             paper=_paper,
             reported=_reported,
-            preprocessing=symmetric("rgb"),
+            preprocessing=Preprocessing(color="rgb", scaling="pm1"),
             discard=("mask_token",),
         )
     )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from onnxfr.exporters.architectures import ARCHITECTURES, Architecture, count_parameters
 from onnxfr.exporters.architectures.matching import detect_architecture, fit
 from onnxfr.exporters.pytorch import export_pytorch
+from onnxfr.models.graph.convert import to_torch
 
 NAMES = ARCHITECTURES.names()
 ROBFR = {
@@ -125,10 +126,12 @@ def test_exported_graph_equals_the_module(name: str) -> None:
     session = ort.InferenceSession(
         exported.model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
+    converted = to_torch(exported.model)(images).numpy()
     batch = session.run(None, {"input": images.numpy()})[0]
     alone = session.run(None, {"input": images[1:2].numpy()})[0]
     scale = float(np.abs(expected).max())
     assert exported.embedding_dim == architecture.embedding_dim == batch.shape[1]
     assert np.abs(batch - expected).max() < 1e-4 * scale
+    assert np.abs(converted - expected).max() < 1e-4 * scale
     assert np.abs(alone - batch[1:2]).max() < 1e-4 * scale
     assert np.abs(expected[0] - expected[1]).max() > 0.05 * scale
