@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from functools import cache
 from typing import TextIO
 
 import typer
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 
 
+@cache
 def _register() -> None:
     from onnxfr.cli.check import check
     from onnxfr.cli.doctor import doctor

@@ -61,8 +61,8 @@ def _lift_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise UnsupportedModel(
-            f"the model is written in opset {opset}; expected {OLDEST_OPSET} or newer, and it could "
-            f"not be lifted ({reason}): re-export it with a newer exporter"
+            f"the model is written in opset {opset}; expected {OLDEST_OPSET} or newer, and it "
+            f"could not be lifted ({reason}): re-export it with a newer exporter"
         ) from None
     model.CopyFrom(lifted)
     detail = f"opset {opset} lifted to {OLDEST_OPSET + 2}"

@@ -1,0 +1,58 @@
+"""An independent second opinion on the differentiable graph, from onnx2torch where it converts.
+
+Our own converter is the engine; a mistake in it would be repeated by every test that uses it. Where
+the optional onnx2torch manages a file, the certificate compares embeddings and gradients with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+
+import onnx
+import torch
+
+
+@dataclass(frozen=True)
+class SecondOpinion:
+    """The other converter's module, or why there is none."""
+
+    module: torch.nn.Module | None
+    why: str = ""
+
+
+def second_opinion(model: onnx.ModelProto) -> SecondOpinion:
+    """Convert with onnx2torch, frozen and in evaluation mode."""
+    if importlib.util.find_spec("onnx2torch") is None:
+        return SecondOpinion(None, "onnx2torch is not installed")
+    try:
+        convert = _import_onnx2torch().convert
+        # It trusts the file's node names and mutates the model it is given.
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        module: torch.nn.Module = convert(copy)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        return SecondOpinion(None, f"onnx2torch cannot convert it: {reason}")
+    # It comes in training mode with trainable weights: one forward pass would alter BatchNorm.
+    module.eval()
+    module.requires_grad_(False)
+    return SecondOpinion(module)
+
+
+def _import_onnx2torch() -> ModuleType:
+    """Import onnx2torch even where torchvision has no build: only two operators would use it."""
+    if "onnx2torch" in sys.modules or importlib.util.find_spec("torchvision") is not None:
+        return importlib.import_module("onnx2torch")
+    stands_in, operators = ModuleType("torchvision"), ModuleType("torchvision.ops")
+    for name in ("nms", "roi_align", "batched_nms"):
+        setattr(operators, name, None)
+    stands_in.ops = operators  # type: ignore[attr-defined]
+    sys.modules.update({"torchvision": stands_in, "torchvision.ops": operators})
+    try:
+        return importlib.import_module("onnx2torch")
+    finally:
+        del sys.modules["torchvision"], sys.modules["torchvision.ops"]
