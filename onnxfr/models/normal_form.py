@@ -55,10 +55,11 @@ class _Writer:
             return self.add("Clip", [value, self.constant(low)])
         return self.add("Clip", [value], min=low)
 
-    def round(self, value: str) -> str:
-        if self.opset >= 11:
-            return self.add("Round", [value])
-        return self.add("Floor", [self.add("Add", [value, self.constant(0.5)])])
+    def to_bytes(self, value: str) -> str:
+        """Round to 0..255 by a cast, through which the differentiable engine passes gradients."""
+        return self.add(
+            "Cast", [self.add("Add", [value, self.constant(0.5)])], to=TensorProto.UINT8
+        )
 
 
 def to_normal_form(
@@ -79,10 +80,11 @@ def to_normal_form(
         _rename(model, reserved, f"vendor/{reserved}")
     source, target = (f"vendor/{n}" if n in (INPUT, OUTPUT) else n for n in (image.name, output))
     opset = opset_of(model)
-    head = _Writer(opset, "onnxfr/in")
+    stem = _unused_stem(graph)
+    head = _Writer(opset, f"{stem}/in")
     prepared = _prepare(head, preprocessing, image, size)
-    head.nodes.append(helper.make_node("Identity", [prepared], [source], name="onnxfr/in/vendor"))
-    tail = _Writer(opset, "onnxfr/out")
+    head.nodes.append(helper.make_node("Identity", [prepared], [source], name=f"{stem}/in/vendor"))
+    tail = _Writer(opset, f"{stem}/out")
     _normalise(tail, target, output_shape)
     nodes = [*head.nodes, *graph.node, *tail.nodes]
     del graph.node[:]
@@ -128,10 +130,11 @@ def _prepare(
         value = writer.reduce("ReduceSum", writer.add("Mul", [value, weights]), [1])
     if preprocessing.layout == "nhwc":
         value = writer.add("Transpose", [value], perm=[0, 2, 3, 1])
+    if image.elem_type == TensorProto.UINT8:
+        return writer.to_bytes(value)
     if image.elem_type == TensorProto.INT8:
-        value = writer.add("Sub", [writer.round(value), writer.constant(128.0)])
-    elif image.elem_type == TensorProto.UINT8:
-        value = writer.round(value)
+        floats = writer.add("Cast", [writer.to_bytes(value)], to=TensorProto.FLOAT)
+        value = writer.add("Sub", [floats, writer.constant(128.0)])
     if image.elem_type != TensorProto.FLOAT:
         value = writer.add("Cast", [value], to=image.elem_type)
     return value
@@ -153,7 +156,18 @@ def _normalise(writer: _Writer, value: str, shape: tuple[int, ...]) -> None:
     squared = writer.add("Mul", [value, value])
     norm = writer.add("Sqrt", [writer.reduce("ReduceSum", squared, [1])])
     floor = writer.add("Add", [norm, writer.constant(_SMALLEST_NORM)])
-    writer.nodes.append(helper.make_node("Div", [value, floor], [OUTPUT], name="onnxfr/out/unit"))
+    writer.nodes.append(
+        helper.make_node("Div", [value, floor], [OUTPUT], name=f"{writer.stem}/unit")
+    )
+
+
+def _unused_stem(graph: onnx.GraphProto) -> str:
+    """Return a prefix no tensor of the graph has, even if it is one we wrapped before."""
+    taken = {name.split("/")[0] for node in graph.node for name in node.output}
+    taken |= {tensor.name.split("/")[0] for tensor in graph.initializer}
+    return next(
+        stem for stem in (f"onnxfr{k or ''}" for k in range(len(taken) + 1)) if stem not in taken
+    )
 
 
 def _rename(model: onnx.ModelProto, old: str, new: str) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from onnxfr.errors import EngineError
+from onnxfr.models.ort_session import load_onnxruntime
 
 
 def open_session(model: onnx.ModelProto, *, threads: int = 0, optimise: bool = True) -> Any:
     """Open a CPU session; ``threads=0`` lets onnxruntime use every core."""
+    ort = load_onnxruntime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
