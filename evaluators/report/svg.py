@@ -123,7 +123,7 @@ class Chart:
         self._under.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
             f'height="{bottom - top:.1f}" fill="#efefef"/>'
-            + _text(left + 5, bottom - 8, label, size=10.5, colour=MUTED)
+            + _text(left + 5, top + 14, label, size=10.5, colour=MUTED)
         )
 
     def render(self) -> Markup:

@@ -200,7 +200,7 @@ def _headlines(scored: Scored, numbers: _Numbers) -> list[Headline]:
             else f"threshold {result.threshold:.3f}"
         )
         unit = "impostor" if result.value is None else "genuine"
-        add(result, f"Genuine accepted when {one_in(target)} strangers pass", note, unit)
+        add(result, f"Genuine accepted at FMR {one_in(target)}", note, unit)
     if scored.rejected.any():
         add(numbers.find("rr"), "Rejected, no usable face", "count as not matching")
     for threshold in scored.card_thresholds:
@@ -277,6 +277,8 @@ def _examples(scored: Scored, point: OperatingPoint) -> dict[str, list[dict[str,
                 "right": _data_uri(row["right_face"]),
                 "left_id": row["left"],
                 "right_id": row["right"],
+                "left_name": _short(row["left"]),
+                "right_name": _short(row["right"]),
                 "score": row["score"],
                 "right_decision": right,
                 "decision": "accepted" if accepted else "refused",
@@ -285,6 +287,13 @@ def _examples(scored: Scored, point: OperatingPoint) -> dict[str, list[dict[str,
     found["genuine"].sort(key=lambda example: example["score"])
     found["impostor"].sort(key=lambda example: -example["score"])
     return found
+
+
+def _short(name: str) -> str:
+    """Drop a folder that the file name repeats, as LFW's does."""
+    folder, _, file = name.rpartition("/")
+    parent = folder.rpartition("/")[2]
+    return file if parent and file.startswith(parent) else name
 
 
 def _data_uri(jpeg: bytes) -> str:
