@@ -32,8 +32,8 @@ REGIONS: dict[str, tuple[int, ...]] = {
 COUNT = 106
 _SIDE = 192
 _MARGIN = 1.5
-_ARCFACE_BOX = (18.7, 21.2, 74.6, 74.6)
-"""Face box of an ArcFace crop of 112 pixels, for crops whose detection is not at hand."""
+_ARCFACE_BOX = (1.0, 10.0, 110.0, 110.0)
+"""Mean face box in ArcFace crops of 112 pixels, for crops whose detection is not at hand."""
 _NOSE_TIP, _MOUTH_LEFT, _MOUTH_RIGHT = 86, 52, 61
 
 

@@ -27,16 +27,16 @@ def similarity_transform(source: Points, target: Points) -> Matrix:
     Leading dimensions broadcast: one template serves a whole stack of faces.
     """
     source, target = np.asarray(source, np.float64), np.asarray(target, np.float64)
-    start, end = _complex(source), _complex(target)
-    start_mean, end_mean = start.mean(-1, keepdims=True), end.mean(-1, keepdims=True)
-    centred = start - start_mean
-    spread = (np.abs(centred) ** 2).sum(-1)
-    if not (np.isfinite(spread) & (spread > 0)).all() or not np.isfinite(end).all():
+    spread = source.var(axis=-2).sum(-1) if np.isfinite(source).all() else np.zeros(1)
+    if not (spread > 0).all() or not np.isfinite(target).all():
         raise AlignmentError(
             "expected finite points that do not all coincide, got degenerate landmarks; "
             "no similarity transform is defined by them"
         )
-    turn = (centred.conj() * (end - end_mean)).sum(-1) / spread
+    start, end = _complex(source), _complex(target)
+    start_mean, end_mean = start.mean(-1, keepdims=True), end.mean(-1, keepdims=True)
+    centred = start - start_mean
+    turn = (centred.conj() * (end - end_mean)).sum(-1) / (np.abs(centred) ** 2).sum(-1)
     shift = end_mean[..., 0] - turn * start_mean[..., 0]
     rows = [[turn.real, -turn.imag, shift.real], [turn.imag, turn.real, shift.imag]]
     return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
