@@ -105,8 +105,9 @@ class Axis:
         taps = np.floor(x)[:, None] + np.arange(-int(np.ceil(reach)), int(np.ceil(reach)) + 2)
         weights = self._kernel((taps - x[:, None]) / stretch)
         inside = (taps >= 0) & (taps < self.size)
-        if self.exclude or self.antialias:
+        if self.exclude:
             weights = np.where(inside, weights, 0.0)
+        if self.exclude or self.antialias:
             weights = weights / weights.sum(axis=1, keepdims=True)
         result = np.zeros((self.target, self.size))
         rows = np.broadcast_to(np.arange(self.target)[:, None], taps.shape)
@@ -116,7 +117,7 @@ class Axis:
     def _kernel(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
         d, a = np.abs(distance), self.cubic
         if self.mode == "linear":
-            return np.clip(1 - d, 0, None)
+            return np.where(d < 1, 1 - d, 0.0)
         near = (a + 2) * d**3 - (a + 3) * d**2 + 1
         far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
         return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
@@ -184,13 +185,14 @@ def _rule(node: Node) -> Axis:
     plain = Axis(1, 1, 1.0, mode.removeprefix("bi"))
     if node.operator == "Upsample" or node.version < 11:
         return plain
+    smooth = bool(node.integer("antialias", 0)) and mode != "nearest"
     return replace(
         plain,
         coordinates=node.choice("coordinate_transformation_mode", "half_pixel", *_COORDINATES),
         rounding=node.choice("nearest_mode", "round_prefer_floor", *_ROUNDINGS),
         cubic=node.real("cubic_coeff_a", -0.75),
-        exclude=bool(node.integer("exclude_outside", 0)) and mode == "cubic",
-        antialias=bool(node.integer("antialias", 0)) and mode != "nearest",
+        exclude=bool(node.integer("exclude_outside", 0)) and (mode == "cubic" or smooth),
+        antialias=smooth,
     )
 
 

@@ -215,6 +215,8 @@ def resizing(case: Any, op: Any, x: Any) -> None:
         case(op("Resize", x, None, scales, mode="cubic", exclude_outside=1), since=13, atol=1e-5)
         for mode in ("linear", "cubic"):
             case(op("Resize", x, None, scales, mode=mode, antialias=1), since=18, atol=1e-5)
+            outside = {"antialias": 1, "exclude_outside": 1}
+            case(op("Resize", x, None, scales, mode=mode, **outside), since=18, atol=1e-5)
     batch = op("Slice", op("Shape", x), i64([0]), i64([2]))
     wanted = op("Concat", batch, i64([8, 4]), axis=0)
     case(op("Resize", x, f32([]), f32([]), wanted, mode="linear"), since=11)
