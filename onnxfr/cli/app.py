@@ -24,13 +24,24 @@ app = typer.Typer(
 
 @cache
 def _register() -> None:
+    from onnxfr.cli.align import align
     from onnxfr.cli.check import check
+    from onnxfr.cli.compare import compare
+    from onnxfr.cli.data import data_app
+    from onnxfr.cli.demo import demo
     from onnxfr.cli.doctor import doctor
     from onnxfr.cli.importing import import_model
+    from onnxfr.cli.listing import ls
+    from onnxfr.cli.report import report
+    from onnxfr.cli.run import run
+    from onnxfr.cli.verify import verify
+    from onnxfr.cli.zoo import zoo_app
 
     app.command("import")(import_model)
-    app.command("check")(check)
-    app.command("doctor")(doctor)
+    for command in (demo, check, verify, run, report, compare, align, ls, doctor):
+        app.command(command.__name__)(command)
+    app.add_typer(zoo_app, name="zoo")
+    app.add_typer(data_app, name="data")
 
 
 @app.callback()

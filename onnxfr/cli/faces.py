@@ -1,45 +1,74 @@
-"""Real faces for the commands that examine a model: loaded, aligned where needed, shuffled."""
+"""Real faces for the commands that examine a model: read, aligned where needed, shuffled."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from onnxfr.data.images import load_pixels, to_images
-from onnxfr.data.pairs import PairSet, open_pairs
+from onnxfr.alignment.aligner import Aligner
+from onnxfr.data.images import to_images
+from onnxfr.data.pairs import PairSet, Problem, open_pairs
+from onnxfr.data.stream import read_all
 from onnxfr.errors import DataError
+from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.models.preprocessing_probe import LabelledPairs
-from onnxfr.types import Images
+from onnxfr.types import Images, Pixels
 
 
 def labelled_pairs(spec: str, *, most: int, seed: int = 0) -> LabelledPairs:
     """Return a balanced, shuffled selection of a data set's pairs with their pictures."""
-    chosen = open_pairs(spec, seed=seed).draw(most, seed)
+    chosen, images = _read(open_pairs(spec, seed=seed).draw(most, seed))
     order = np.random.Generator(np.random.Philox(key=seed)).permutation(len(chosen))
-    used = np.unique(np.concatenate([chosen.left, chosen.right]))
-    images = _pictures(chosen, used)
-    place = np.full(len(chosen.images), -1, dtype=np.intp)
-    place[used] = np.arange(len(used))
+    if not chosen.same.any() or chosen.same.all():
+        raise DataError(f"{spec} has no usable pairs of both kinds (same and different people)")
     return LabelledPairs(
         images=images,
-        left=place[chosen.left[order]],
-        right=place[chosen.right[order]],
+        left=chosen.left[order],
+        right=chosen.right[order],
         same=chosen.same[order],
     )
 
 
 def some_faces(spec: str, *, most: int, seed: int = 0) -> Images:
     """Return up to ``most`` pictures of a data set."""
-    chosen = open_pairs(spec, seed=seed).draw(max(most // 2, 2), seed)
-    used = np.unique(np.concatenate([chosen.left, chosen.right]))[:most]
-    return _pictures(chosen, used)
+    return _read(open_pairs(spec, seed=seed).draw(max(most // 2, 2), seed))[1][:most]
 
 
-def _pictures(pairs: PairSet, indexes: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Images:
-    pixels = [load_pixels(pairs.images[int(k)]) for k in indexes]
-    sizes = {p.shape for p in pixels}
-    if len(sizes) != 1:
+def _read(pairs: PairSet) -> tuple[PairSet, Images]:
+    """Read and align all pictures; those that cannot be used leave with their pairs."""
+    aligner = Aligner() if needs_alignment(pairs, "auto") else None
+    bad: dict[int, Problem] = {}
+    good: dict[int, Pixels] = {}
+    for index, item in read_all(pairs):
+        if isinstance(item, Problem):
+            bad[index] = item
+            continue
+        aligned = aligner.align(item) if aligner else None
+        if aligned is not None and aligned.rejected:
+            bad[index] = Problem(pairs.images[index].id, aligned.reason)
+        else:
+            good[index] = aligned.pixels if aligned is not None else item
+    sizes = {pixels.shape for pixels in good.values()}
+    if len(sizes) > 1:
         raise DataError(
             f"the pictures of {pairs.name} have {len(sizes)} different sizes; align them first: "
             "onnxfr align IN OUT"
         )
-    return to_images(pixels)
+    kept = np.asarray(sorted(good), dtype=np.intp)
+    usable = np.isin(pairs.left, kept) & np.isin(pairs.right, kept)
+    if not usable.any():
+        reason = next(iter(bad.values())).reason if bad else "it is empty"
+        raise DataError(f"no pair of {pairs.name} can be used: {reason}")
+    place = np.full(len(pairs.images), -1, dtype=np.intp)
+    place[kept] = np.arange(len(kept))
+    selected = replace(
+        pairs,
+        images=tuple(pairs.images[int(k)] for k in kept),
+        left=place[pairs.left[usable]],
+        right=place[pairs.right[usable]],
+        same=pairs.same[usable],
+        fold=None,
+        group=None,
+    )
+    return selected, to_images([good[int(k)] for k in kept])
