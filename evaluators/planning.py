@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
 from pydantic import TypeAdapter, ValidationError
 
 from onnxfr.errors import SpecError, UnknownName
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.runs.provenance import code_version

@@ -67,25 +67,22 @@ def execute(
     ending: Ending = "finished"
     watcher = watcher or Silent()
     watcher.begins(todo)
+    log.info("%d cells, %d missing, engine %s", len(cells), len(todo), engine.name)
     attempts = engine.run(pace.feed(todo), work, watcher)
     try:
         for attempt in attempts:
             pace.learn(attempt)
-            if attempt.table is not None:
-                store.write(attempt.cell, attempt.table)
+            if _keep(attempt, store):
                 done += 1
             else:
                 failed[attempt.cell.key] = attempt.message
-                log.error("%s failed: %s", attempt.cell.label, attempt.message)
-                if attempt.trace:
-                    log.debug("trace of %s:\n%s", attempt.cell.label, attempt.trace)
-                store.write_failure(attempt.cell, attempt.message)
     except KeyboardInterrupt:
         ending = "interrupted"
     finally:
         _close(attempts)
     if ending == "finished" and pace.stopped:
         ending = "budget"
+    log.info("%s: %d done, %d failed", ending, done, len(failed))
     return Outcome(
         ending=ending,
         reused=len(dict.fromkeys(cells)) - len(todo),
@@ -94,6 +91,20 @@ def execute(
         remaining=len(todo) - done - len(failed),
         seconds=pace.elapsed(),
     )
+
+
+def _keep(attempt: Attempt, store: RunStore) -> bool:
+    """Store what came of a cell, and tell whether that is records."""
+    label = attempt.cell.label
+    if attempt.table is not None:
+        store.write(attempt.cell, attempt.table)
+        log.info("%s done in %.2f s", label, attempt.seconds)
+        return True
+    log.error("%s failed: %s", label, attempt.message)
+    if attempt.trace:
+        log.debug("trace of %s:\n%s", label, attempt.trace)
+    store.write_failure(attempt.cell, attempt.message)
+    return False
 
 
 class _Pace:

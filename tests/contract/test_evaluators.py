@@ -13,6 +13,9 @@ from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "runs"))
 
+from toy_runs import write_faces, write_model
+
+from onnxfr.errors import SpecError
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, Result
 from onnxfr.evaluators.planning import (
     Plan,
@@ -21,9 +24,6 @@ from onnxfr.evaluators.planning import (
     plan_run,
     suites,
 )
-from toy_runs import write_faces, write_model
-
-from onnxfr.errors import SpecError
 from onnxfr.runs.context import Context
 from onnxfr.runs.engines.local import LocalEngine
 from onnxfr.runs.execute import execute
