@@ -14,7 +14,6 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from onnxfr.evaluators.crops import CropStore
 
 from onnxfr.alignment.aligner import Aligner, Outcome, Rejection
 from onnxfr.alignment.pool import ordered_map
@@ -22,6 +21,7 @@ from onnxfr.data.images import image_sha, to_images
 from onnxfr.data.pairs import PairSet, Problem
 from onnxfr.data.stream import read_all
 from onnxfr.errors import DataError
+from onnxfr.evaluators.crops import CropStore
 from onnxfr.models.geometry import fit_array
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import ModelRef
@@ -95,10 +95,10 @@ def embed_faces(
         keys = [reader.keys[index] for index in indexes]
         mirrored = (images, images[..., ::-1])
         for space, rows, pictures in zip(spaces, fresh, mirrored, strict=False):
-            values = model.embed(np.ascontiguousarray(pictures)) if keys else []
             if keys:
+                values = model.embed(np.ascontiguousarray(pictures))
                 space.put(keys, values)
-            rows.update(zip(keys, values, strict=True))
+                rows.update(zip(keys, values, strict=True))
         context.report(done, len(missing))
     reader.share_outcomes()
     total = np.zeros((len(pairs.images), model.card.embedding_dim), dtype=np.float32)
@@ -193,9 +193,9 @@ def _missing(spaces: Sequence[Space], keys: Sequence[str]) -> list[int]:
     for space in spaces:
         known &= space.find(keys)[1]
     first: dict[str, int] = {}
-    for index in np.flatnonzero(~known):
+    for index in np.flatnonzero(~known).tolist():
         if keys[index] != _NO_KEY:
-            first.setdefault(keys[index], int(index))
+            first.setdefault(keys[index], index)
     return list(first.values())
 
 

@@ -9,16 +9,16 @@ import cv2
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crops import CropStore
-from onnxfr.evaluators.faces import EmbeddedFaces, crop_store, embed_faces, needs_alignment
-from onnxfr.evaluators.scored import split
-from onnxfr.evaluators.verification_results import results_of
 
 from onnxfr.alignment.aligner import Outcome
 from onnxfr.data.images import load_pixels
 from onnxfr.data.pairs import PairSet
 from onnxfr.errors import DataError
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
+from onnxfr.evaluators.crops import CropStore
+from onnxfr.evaluators.faces import EmbeddedFaces, crop_store, embed_faces, needs_alignment
+from onnxfr.evaluators.scored import split
+from onnxfr.evaluators.verification_results import results_of
 from onnxfr.runs.cells import Cell, Cost, canonical
 from onnxfr.runs.context import Context
 

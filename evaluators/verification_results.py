@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.scored import Scored
 
 from onnxfr.errors import MetricError
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.scored import Scored
 from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.bootstrap import Statistic, bootstrap
 from onnxfr.metrics.demographic import fairness

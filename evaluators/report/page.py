@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
+
+import onnxfr
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.rendering import package_text, render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.summary import source_name
 from onnxfr.evaluators.report.wording import count, interval_text, measure_name, value_text
-
-import onnxfr
 
 _SIGNS = {"green": "✓", "yellow": "!", "red": "✕"}
 _WORDS = {

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
+from scipy import special
+
 from onnxfr.evaluators.report.svg import (
     BLUE,
     DASHES,
@@ -17,8 +19,6 @@ from onnxfr.evaluators.report.svg import (
     linear_axis,
 )
 from onnxfr.evaluators.scored import Scored
-from scipy import special
-
 from onnxfr.metrics.protocols import AccuracyResult
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.metrics.verification import Curve, curve, det_points

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from markupsafe import Markup
-from onnxfr.evaluators.base import Result
 
+from onnxfr.evaluators.base import Result
 from onnxfr.registry import Registry
 
 Level = Literal["info", "caution", "problem"]

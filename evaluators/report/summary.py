@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.section import Verdict
 

@@ -9,7 +9,6 @@ from onnxfr.evaluators.planning import make_evaluator
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import Verdict, View
 from onnxfr.evaluators.report.summary import records_csv, results_csv, summary_of, summary_text
-
 from onnxfr.runs.files import write_atomically
 from onnxfr.runs.spec import EvaluatorSpec
 from onnxfr.runs.store import RunStore

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
+
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.score_charts import det, folds, histogram, roc
@@ -15,7 +16,6 @@ from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdic
 from onnxfr.evaluators.report.wording import count, one_in, percent, span, value_text
 from onnxfr.evaluators.scored import Scored, split
 from onnxfr.evaluators.verification_results import accuracy_by_folds
-
 from onnxfr.metrics.thresholds import Resolution, impostors_needed, rate_label
 from onnxfr.metrics.verification import OperatingPoint
 

@@ -1,0 +1,193 @@
+"""The small language of ``--fail-if``: metric names compared with numbers, joined by and/or.
+
+``accuracy < 0.99``, ``asr[method=mim]@4/255 > 50%``, ``delta.tar@1e-3 < -0.005 or b.eer > 0.02``.
+Parsed by hand so that an expression from a CI file can never run code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxfr.errors import MetricError, SpecError
+from onnxfr.evaluators.base import Result
+
+SCOPES = ("a", "b", "delta")
+_FILTERS = ("evaluator", "model", "method", "goal", "norm", "data", "protocol")
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_TEST = re.compile(
+    r"\s*(?:(?P<scope>a|b|delta)\.)?(?P<metric>[A-Za-z_][A-Za-z0-9_]*)"
+    r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+))?"
+    r"\s*(?P<operator><=|>=|==|!=|<|>)\s*(?P<number>[-+]?[0-9.][0-9.eE+\-/]*)\s*(?P<percent>%?)\s*"
+)
+_JOIN = re.compile(r"(and|or)\b")
+_HELP = (
+    "expected tests such as 'accuracy < 0.99' or 'tar@1e-3 < 98% and eer > 0.01', "
+    "joined by 'and' or 'or'"
+)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One comparison of a metric with a number."""
+
+    scope: str
+    metric: str
+    filters: tuple[tuple[str, str], ...]
+    at: str | None
+    operator: str
+    number: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """A result a test looked at, and whether the test holds for it."""
+
+    test: Test
+    result: Result
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether an expression holds, and because of which results."""
+
+    expression: str
+    holds: bool
+    matches: tuple[Match, ...]
+
+
+def parse(text: str) -> list[list[Test]]:
+    """Return the expression as alternatives of conjunctions; ``and`` binds tighter than ``or``."""
+    alternatives: list[list[Test]] = [[]]
+    position = 0
+    while True:
+        found = _TEST.match(text, position)
+        if found is None:
+            rest = text[position:].strip() or "nothing"
+            raise SpecError(f"cannot read {rest!r} in {text!r}; {_HELP}")
+        alternatives[-1].append(_test(found, text))
+        position = found.end()
+        if position == len(text):
+            return alternatives
+        joined = _JOIN.match(text, position)
+        if joined is None:
+            raise SpecError(f"cannot read {text[position:]!r} in {text!r}; {_HELP}")
+        if joined[1] == "or":
+            alternatives.append([])
+        position = joined.end()
+
+
+def judge(text: str, results: Mapping[str, Sequence[Result]]) -> Outcome:
+    """Tell whether an expression holds for the results of each scope (``a``, ``b``, ``delta``).
+
+    A test holds when any result it names meets it. A metric nobody measured, or that could not be
+    resolved, is an error: a gate that cannot see must not wave through.
+    """
+    matches: list[Match] = []
+    holds = False
+    for conjunction in parse(text):
+        answers = []
+        for test in conjunction:
+            looked = [
+                Match(test, result, _compare(test, result.value))
+                for result in _find(test, results[test.scope])
+                if result.value is not None
+            ]
+            matches.extend(looked)
+            answers.append(any(match.holds for match in looked))
+        holds = holds or all(answers)
+    return Outcome(text, holds, tuple(matches))
+
+
+def _test(found: re.Match[str], text: str) -> Test:
+    filters = []
+    for part in filter(None, (p.strip() for p in (found["filters"] or "").split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in _FILTERS:
+            raise SpecError(
+                f"cannot read [{part}] in {text!r}; expected one of {', '.join(_FILTERS)} = value"
+            )
+        filters.append((name, value))
+    number = _number(found["number"])
+    if number is None:
+        raise SpecError(f"{found['number']!r} in {text!r} is no number; {_HELP}")
+    return Test(
+        scope=found["scope"] or "b",
+        metric=found["metric"],
+        filters=tuple(filters),
+        at=found["at"],
+        operator=found["operator"],
+        number=number / 100 if found["percent"] else number,
+        text=found[0].strip(),
+    )
+
+
+def _number(text: str) -> float | None:
+    top, slash, bottom = text.partition("/")
+    try:
+        return float(top) / float(bottom) if slash else float(text)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _compare(test: Test, value: float | None) -> bool:
+    return value is not None and _OPERATORS[test.operator](value, test.number)
+
+
+def _find(test: Test, results: Sequence[Result]) -> list[Result]:
+    named = [result for result in results if result.metric == test.metric]
+    if not named:
+        known = sorted({result.metric for result in results})
+        near = difflib.get_close_matches(test.metric, known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known)}"
+        raise SpecError(f"the run has no metric {test.metric!r}; {hint}")
+    fitting = [
+        result
+        for result in named
+        if all(getattr(result, name) == value for name, value in test.filters)
+        and (test.at is None or _meets(result.condition, test.at))
+    ]
+    if not fitting:
+        conditions = sorted({result.condition for result in named if result.condition})
+        hint = f"it was measured at {', '.join(conditions)}" if conditions else "drop the filter"
+        raise SpecError(f"no result of {test.metric!r} fits {test.text!r}; {hint}")
+    chosen = fitting if test.at is not None else _plain(fitting)
+    if all(result.value is None for result in chosen):
+        raise MetricError(f"{test.text!r} cannot be judged: the data could not resolve this metric")
+    return chosen
+
+
+def _plain(results: Sequence[Result]) -> list[Result]:
+    """Without a condition prefer what stands for the whole; an oracle only if nothing else does."""
+    for wanted in (
+        [r for r in results if not r.condition and r.protocol != "oracle"],
+        [r for r in results if r.protocol != "oracle"],
+    ):
+        if wanted:
+            return wanted
+    return list(results)
+
+
+def _meets(condition: str, at: str) -> bool:
+    """Tell whether ``at`` names the condition: all of it, one of its parts, or a part's value."""
+    parts = [part.strip(' "{}') for part in re.split(r"[,;]", condition)]
+    for part in parts:
+        value = re.split(r"[=:]", part, maxsplit=1)[-1].strip(' "')
+        if at in (condition, part, value):
+            return True
+        left, right = _number(value), _number(at)
+        if left is not None and right is not None and abs(left - right) <= 1e-9 * abs(right):
+            return True
+    return False
