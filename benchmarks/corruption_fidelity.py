@@ -163,12 +163,14 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
     return {s: round(float(np.mean([row[s] for row in rows])), 4) for s in STATISTICS}
 
 
-def compare(reference: Reference, images: Pictures, photographs: list[Pictures]) -> bool:
+def compare(
+    reference: Reference, images: Pictures, photographs: list[Pictures], names: list[str]
+) -> bool:
     """Print one line per corruption and severity; return whether all agree."""
     good = True
     print("each cell: ours, theirs, relative difference")
     print(f"{'corruption':<19}s  " + "  ".join(f"{s:>20}" for s in STATISTICS) + "   max pixel")
-    for name in SHARED:
+    for name in names:
         for severity in SEVERITIES:
             a, ours = measure_ours(images, name, severity, photographs)
             b, theirs = measure_theirs(reference, images, name, severity)
@@ -212,6 +214,7 @@ def main() -> int:
     parser.add_argument("--reference-python", required=True, help="Python that has the reference")
     parser.add_argument("--faces", type=Path, help="folder of person/person_0001.jpg, 112x112")
     parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--only", nargs="+", choices=SHARED, help="compare just these")
     parser.add_argument("--write-golden", type=Path, help="store statistics on drawn faces here")
     options = parser.parse_args()
     images = load_faces(options.faces, options.images)
@@ -222,7 +225,8 @@ def main() -> int:
                 cloud = reference_cloud(options.reference_python)
                 write_golden(reference, images, cloud, options.write_golden)
                 return 0
-            good = compare(reference, images, reference_photographs(options.reference_python))
+            photographs = reference_photographs(options.reference_python)
+            good = compare(reference, images, photographs, options.only or list(SHARED))
         finally:
             reference.close()
     print("all agree" if good else "some differ")

@@ -72,8 +72,8 @@ class Corruption:
     """One registered corruption: its pixel function and its severity tables.
 
     ``monotone`` says that every severity lies further from the clean picture than the one before;
-    some published tables do not grow so, although level 5 is always worse than level 1. ``extended``
-    ones are ours and stay out of OODFace's averages.
+    some published tables do not grow so, although level 5 is always worse than level 1.
+    ``extended`` ones are ours and stay out of OODFace's averages.
     """
 
     name: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -34,33 +37,45 @@ def recode(frame: NDArray[np.uint8], suffix: str, flag: int, quality: int) -> ND
 @corruption("pixelate", category="sensor", presets=shared((0.6, 0.5, 0.4, 0.3, 0.25)))
 def pixelate(frames: Frames, scene: Scene, scale: float) -> Frames:
     """Shrink with a box filter and enlarge with nearest neighbours."""
-    height, width, channels = frames.shape[1:]
+    count, height, width, channels = frames.shape
     tall, wide = int(height * scale), int(width * scale)
-    rows = _average_rows(frames.reshape(len(frames), height, -1), tall)
-    # One call narrows the rows of all frames; Pillow would do this before the rows are averaged,
-    # which costs more and moves a value by one grey level at most.
-    rows = rows.reshape((-1, width) if channels == 1 else (-1, width, channels))
-    narrow = Image.fromarray(rows).resize((wide, len(rows)), Image.Resampling.BOX)
-    blocks = np.asarray(narrow).reshape(len(frames), tall, wide, channels)
+    period = tall // math.gcd(height, tall)
+    # Shrunk as one tall picture where that is sure to give the same pixels: where a window ends
+    # exactly between two rows, rounding could depend on a frame's place in the batch.
+    together = count if period % 2 == 1 or period & (period - 1) == 0 else 1
     out = np.empty_like(frames)
-    for i, block in enumerate(blocks):
-        enlarged = cv2.resize(block, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
-        out[i] = enlarged.reshape(out.shape[1:])
+    for start in range(0, count, together):
+        part = frames[start : start + together].reshape(-1, width, channels)
+        small = _box_shrink(part[..., 0] if channels == 1 else part, tall * together, wide)
+        rows = _repeat_columns(small, width).reshape(together, tall, width, channels)
+        out[start : start + together] = rows[:, nearest_sources(tall, height)]
     return out
 
 
-def _average_rows(planes: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
-    """Shrink axis 1 of ``(N, H, values)`` to ``count`` rows as Pillow's box filter does.
+def _box_shrink(rows: NDArray[np.uint8], tall: int, wide: int) -> NDArray[np.uint8]:
+    """Average windows as Pillow's box filter does, which weighs whole pixels only."""
+    if len(rows) % tall == 0 and rows.shape[1] % wide == 0:
+        return np.asarray(
+            cv2.resize(rows, (wide, tall), interpolation=cv2.INTER_AREA), dtype=np.uint8
+        )
+    # One axis at a time, or Pillow would choose their order by the size of the batch.
+    narrow = Image.fromarray(rows).resize((wide, len(rows)), Image.Resampling.BOX)
+    return np.asarray(narrow.resize((wide, tall), Image.Resampling.BOX))
 
-    Every row joins the one window whose centre is nearest; windows are averaged with equal weights.
-    """
-    height = planes.shape[1]
-    starts = np.trunc(np.arange(count) * (height / count) + 0.5).astype(np.intp)
-    sizes = np.diff(starts, append=height)[None, :, None]
-    sums = planes[:, starts].astype(np.uint16)
-    for ahead in range(1, int(sizes.max())):
-        following = planes[:, np.minimum(starts + ahead, height - 1)]
-        sums += following * (sizes > ahead).astype(np.uint8)
-    means = np.multiply(sums, 1 / sizes, dtype=np.float32)
-    means += np.float32(0.5)
-    return np.asarray(means, dtype=np.uint8)
+
+def _repeat_columns(rows: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+    """Enlarge to ``width`` columns; OpenCV is faster, Pillow decides where the two differ."""
+    wide = rows.shape[1]
+    sources = nearest_sources(wide, width)
+    if (sources == (2 * np.arange(width) + 1) * wide // (2 * width)).all():
+        size = (width, len(rows))
+        enlarged = cv2.resize(rows, size, interpolation=cv2.INTER_NEAREST_EXACT)
+        return np.asarray(enlarged, dtype=np.uint8)
+    return rows[:, sources]
+
+
+@lru_cache(maxsize=64)
+def nearest_sources(small: int, large: int) -> NDArray[np.int32]:
+    """Return the position that Pillow's nearest-neighbour enlargement takes, for every new one."""
+    column = Image.fromarray(np.arange(small, dtype=np.int32)[:, None])
+    return np.asarray(column.resize((1, large), Image.Resampling.NEAREST))[:, 0]
