@@ -39,7 +39,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """Return the item called ``name`` or raise with suggestions."""
-        self.discover()
+        if name not in self._items:
+            self.discover()
         if name not in self._items:
             near = difflib.get_close_matches(name, self._items, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""

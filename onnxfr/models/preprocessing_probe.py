@@ -26,6 +26,8 @@ Embed = Callable[[Images, Preprocessing], NDArray[np.float32]]
 FIRST_PAIRS = 32
 CONFIDENCE = 0.99
 _DROP = 0.999
+"""Stricter than the final confidence because every added batch of pairs is another look."""
+
 _SAME_ANSWER = 0.995
 _RESAMPLES = 1000
 
@@ -122,17 +124,24 @@ def probe_preprocessing(
     ]
     race = _Race(pairs, embed)
     finished: dict[Preprocessing, Candidate] = {}
+    aliases: dict[Preprocessing, list[Preprocessing]] = {}
     count = min(FIRST_PAIRS, len(pairs.same))
     while True:
         table, confidence, group = _round(race, running, count)
         finished.update({c.preprocessing: c for c in table})
-        running = [c.preprocessing for c in table if c.beaten_with < _DROP]
-        settled = confidence >= CONFIDENCE or set(running) <= set(group)
-        if settled or count == len(pairs.same):
+        best = table[0].preprocessing
+        # One of several candidates with the same embeddings stands for all of them from here on.
+        aliases.setdefault(best, []).extend(c for c in group if c != best)
+        running = [
+            c.preprocessing
+            for c in table
+            if c.beaten_with < _DROP and (c.preprocessing == best or c.preprocessing not in group)
+        ]
+        if len(running) == 1 or count == len(pairs.same):
             break
         count = min(2 * count, len(pairs.same))
     ordered = sorted(finished.values(), key=lambda c: (-c.pairs, -c.d_prime))
-    return _decide(ordered, group, confidence, hints, grey, count)
+    return _decide(ordered, [best, *aliases[best]], confidence, hints, grey, count)
 
 
 def _round(
@@ -184,9 +193,8 @@ def _decide(
     winner: Preprocessing | None = min(group, key=lambda c: GRID.index(c.scaling))
     reasons = list(hints.reasons)
     if confidence < CONFIDENCE:
-        winner = _settle(
-            [c.preprocessing for c in table if c.beaten_with < CONFIDENCE], hints, reasons
-        )
+        close = [c.preprocessing for c in table if c.beaten_with < CONFIDENCE and c.pairs == pairs]
+        winner = _settle([*close, *group], hints, reasons)
         if winner is None:
             reasons.append(f"the winner is ahead with a confidence of only {confidence:.3f}")
     if grey and hints.color is None:

@@ -23,6 +23,7 @@ from onnxfr.models.geometry import fit, fit_array
 from onnxfr.models.graph import to_torch
 from onnxfr.models.ort import OrtEngine
 from onnxfr.models.store import file_digest
+from onnxfr.models.torch_layout import fastest_layout
 from onnxfr.models.upcast import upcast_half
 from onnxfr.paths import cache_dir
 from onnxfr.types import Embeddings, Images
@@ -83,6 +84,7 @@ class OnnxModel(FRModel):
         self._threads = threads
         self._lock = threading.RLock()
         self._modules: dict[tuple[torch.dtype, torch.device], torch.nn.Module] = {}
+        self._layouts: dict[tuple[torch.dtype, torch.device], torch.memory_format] = {}
         self._refusal: UnsupportedOperator | None = None
 
     @cached_property
@@ -123,7 +125,13 @@ class OnnxModel(FRModel):
                 except UnsupportedOperator as refusal:
                     self._refusal = refusal
                     raise
-                self._modules[key] = module.to(device=device, dtype=dtype)
+                module = module.to(device=device, dtype=dtype)
+                self._layouts[key] = torch.contiguous_format
+                if dtype == torch.float32 and self.card.batch == "dynamic":
+                    layout = fastest_layout(module, self.card.sha256, self.card.input_size, device)
+                    module = module.to(memory_format=layout)  # type: ignore[call-overload]
+                    self._layouts[key] = layout
+                self._modules[key] = module
             return self._modules[key]
 
     def embed(self, images: Images) -> Embeddings:
@@ -137,7 +145,8 @@ class OnnxModel(FRModel):
         if self.card.batch == "loop" and len(fitted) > 1:
             rows = [module(fitted[k : k + 1]) for k in range(len(fitted))]
             return torch.cat(rows)
-        embeddings: torch.Tensor = module(fitted)
+        layout = self._layouts[(images.dtype, images.device)]
+        embeddings: torch.Tensor = module(fitted.contiguous(memory_format=layout))
         return embeddings
 
 

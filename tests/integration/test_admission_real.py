@@ -1,4 +1,4 @@
-"""Real vendor models, admitted with nothing but ``--data``: right preprocessing, green certificate."""
+"""Real vendor models, admitted with nothing but data: right preprocessing, green certificate."""
 
 from __future__ import annotations
 
