@@ -120,15 +120,20 @@ def as_results(
 ) -> list[Result]:
     """Return the differences as results, paired ones where there are any."""
     better = {
-        (each.model_b, each.data, d.metric, d.condition, d.protocol): d
+        (each.model_b, each.data, d.metric, d.condition, _way(d.protocol)): d
         for each in paired
         for d in each.differences
     }
     found = []
     for _, b, plain in pairs:
-        best = better.get((b.model, b.data, b.metric, b.condition, b.protocol), plain)
+        best = better.get((b.model, b.data, b.metric, b.condition, _way(b.protocol)), plain)
         found.append(replace(b, value=best.difference, low=best.low, high=best.high))
     return found
+
+
+def _way(protocol: str) -> str:
+    # Shared pairs may span fewer folds than either run has.
+    return protocol.rstrip("0123456789")
 
 
 def match_models(a: Content, b: Content) -> dict[str, str]:

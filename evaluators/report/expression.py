@@ -27,7 +27,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _TEST = re.compile(
     r"\s*(?:(?P<scope>a|b|delta)\.)?(?P<metric>[A-Za-z_][A-Za-z0-9_]*)"
-    r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+))?"
+    r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+(?:=(?!=)[^\s<>=!]+)?))?"
     r"\s*(?P<operator><=|>=|==|!=|<|>)\s*(?P<number>[-+]?[0-9.][0-9.eE+\-/]*)\s*(?P<percent>%?)\s*"
 )
 _JOIN = re.compile(r"(and|or)\b")

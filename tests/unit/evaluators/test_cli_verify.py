@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from toy_faces import make_faces
+from typer.testing import CliRunner
+
+from onnxfr.cli.compare import compare
+from onnxfr.cli.report import report
+from onnxfr.cli.verify import verify
+from onnxfr.errors import MetricError, SpecError, StoreError
+
+app = typer.Typer()
+for command in (verify, report, compare):
+    app.command()(command)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXFR_CACHE", str(tmp_path / "cache"))
+
+
+def _run(*words: object) -> tuple[int, str]:
+    answer = CliRunner().invoke(app, [str(word) for word in words])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return answer.exit_code, answer.stdout
+
+
+def test_verify_report_compare_from_end_to_end(
+    tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
+) -> None:
+    data = f"folder:{toy_faces}"
+    for model, run in ((toy_model, "a"), (other_model, "b")):
+        code, out = _run("verify", model, "--data", data, "--fmr", 0.05, "-o", tmp_path / run)
+        assert code == 0
+        assert "accuracy" in out and "kfold10" in out and "onnxfr report" in out
+    code, out = _run("report", tmp_path / "a", "--json")
+    assert code == 0
+    assert Path(json.loads(out)["report"]).is_file()
+    code, out = _run("compare", tmp_path / "a", tmp_path / "b", "--json")
+    assert code == 0
+    (paired,) = json.loads(out)["paired"]
+    assert paired["model_a"] == "toy" and paired["model_b"] == "other"
+    assert set(paired["duels"]) == {"all", "genuine", "impostor"}
+
+
+def test_fail_if_decides_the_exit_code(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
+    run = tmp_path / "run"
+    _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--fmr", 0.05, "-o", run)
+    assert _run("compare", run, run, "--fail-if", "accuracy < 0.01")[0] == 0
+    code, out = _run("compare", run, run, "--fail-if", "accuracy > 0.01")
+    assert code == 1
+    assert "FAILED: fail if accuracy > 0.01" in out
+    with pytest.raises(SpecError, match="no metric 'akkuracy'"):
+        _run("compare", run, run, "--fail-if", "akkuracy > 0.01")
+
+
+def test_the_json_answer_has_the_promised_keys(toy_model: Path, toy_faces: Path) -> None:
+    code, out = _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    promised = "accuracy std interval threshold tar_at_fmr protocol pairs rejected"
+    assert set(promised.split()) <= set(answer)
+    low, high = answer["interval"]
+    assert low <= answer["accuracy"] <= high
+    assert answer["protocol"] == "kfold10"
+    assert answer["rejected"] == 0
+    assert answer["pairs"] == answer["genuine"] + answer["impostor"]
+
+
+def test_a_given_threshold_is_judged_as_fixed(toy_model: Path, toy_faces: Path) -> None:
+    _, out = _run(
+        "verify", toy_model, "--data", f"folder:{toy_faces}", "--threshold", 0.3, "--json"
+    )
+    answer = json.loads(out)
+    assert (answer["protocol"], answer["threshold"]) == ("fixed", 0.3)
+    assert answer["threshold_origin"] == "fixed"
+
+
+def test_protocols_that_the_data_cannot_serve_say_why(toy_model: Path, tmp_path: Path) -> None:
+    few = make_faces(tmp_path / "few", people=3, pictures=2)
+    data = f"folder:{few}"
+    with pytest.raises(MetricError, match="no folds"):
+        _run("verify", toy_model, "--data", data, "--protocol", "kfold10")
+    with pytest.raises(MetricError, match="3000 impostor pairs"):
+        _run("verify", toy_model, "--data", data, "--protocol", "fmr")
+    with pytest.raises(MetricError, match="--threshold"):
+        _run("verify", toy_model, "--data", data, "--protocol", "fixed")
+    with pytest.raises(SpecError, match="--threshold"):
+        _run("verify", toy_model, "--data", data, "--protocol", "oracle", "--threshold", 0.1)
+    _, out = _run("verify", toy_model, "--data", data, "--json")
+    assert json.loads(out)["protocol"] == "oracle"
+
+
+def test_a_second_verify_reuses_the_records(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    words = ("verify", toy_model, "--data", f"folder:{toy_faces}", "-o", tmp_path / "run")
+    _run(*words)
+    _run(*words)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert [s["done"] for s in manifest["sessions"]] == [1, 0]
+    assert [s["reused"] for s in manifest["sessions"]] == [0, 1]
+
+
+def test_a_drawn_subset_is_smaller(toy_model: Path, toy_faces: Path) -> None:
+    _, out = _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--pairs", 20, "--json")
+    assert json.loads(out)["pairs"] == 20
+
+
+def test_reporting_a_folder_that_is_no_run_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no run directory"):
+        _run("report", tmp_path)

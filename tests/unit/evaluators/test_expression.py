@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onnxfr.errors import MetricError, SpecError
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.expression import judge, parse
+
+
+def _result(metric: str, value: float | None, **fields: Any) -> Result:
+    return Result(evaluator="e", model="m", metric=metric, value=value, **fields)
+
+
+RESULTS = [
+    _result("accuracy", 0.991, protocol="kfold10"),
+    _result("accuracy", 0.999, protocol="oracle"),
+    _result("accuracy", 0.90, protocol="fmr", condition="fmr=1e-3"),
+    _result("tar", 0.98, condition="fmr=1e-3", protocol="fmr"),
+    _result("tar", None, condition="fmr=1e-4"),
+    _result("asr", 0.6, method="mim", condition='{"eps":"4/255"}'),
+    _result("asr", 0.2, method="fgsm", condition="eps=4/255"),
+    _result("asr", 0.9, method="mim", condition="eps=8/255"),
+    _result("only_oracle", 0.5, protocol="oracle"),
+]
+SCOPES = {"a": [], "b": RESULTS, "delta": [_result("accuracy", -0.004, protocol="kfold10")]}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("accuracy < 0.99", False),
+        ("accuracy < 99.2%", True),
+        ("b.accuracy<=0.991", True),
+        ("accuracy@1e-3 < 0.95", True),
+        ("accuracy@fmr=1e-3 >= 0.95", False),
+        ("accuracy[protocol=oracle] > 0.998", True),
+        ("accuracy > 0.998", False),
+        ("only_oracle == 0.5", True),
+        ("tar@0.001 < 0.99", True),
+        ("asr@4/255 > 0.5", True),
+        ("asr[method=fgsm]@4/255 > 0.5", False),
+        ("asr[method=mim, norm=]@8/255 > 0.5", True),
+        ("delta.accuracy < -0.005", False),
+        ("delta.accuracy < -4e-3/2", True),
+        ("accuracy < 0.5 or asr@4/255 > 0.5", True),
+        ("accuracy < 0.5 and asr@4/255 > 0.5", False),
+        ("accuracy > 0.5 and asr@4/255 > 0.5 or tar@1e-3 > 2", True),
+        ("accuracy != 0.991", False),
+    ],
+)
+def test_expressions(text: str, holds: bool) -> None:
+    assert judge(text, SCOPES).holds is holds
+
+
+def test_the_answer_names_the_results_it_rests_on() -> None:
+    outcome = judge("asr@4/255 > 0.5", SCOPES)
+    assert [(m.result.method, m.holds) for m in outcome.matches] == [("mim", True), ("fgsm", False)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "accuracy",
+        "accuracy <",
+        "accuracy < x",
+        "accuracy < 1/0",
+        "accuracy < 0.9 xor eer > 1",
+        "accuracy < 0.9 and",
+        "accuracy[colour=red] < 1",
+        "__import__('os').system('true')",
+        "accuracy < 0.9; import os",
+        "accuracy < 1.2.3",
+        "c.accuracy < 1",
+    ],
+)
+def test_what_is_no_expression_is_refused_by_name(text: str) -> None:
+    with pytest.raises(SpecError):
+        parse(text)
+
+
+def test_an_unknown_metric_suggests_the_nearest() -> None:
+    with pytest.raises(SpecError, match="did you mean accuracy"):
+        judge("acuracy < 0.9", SCOPES)
+
+
+def test_a_condition_nobody_measured_is_an_error() -> None:
+    with pytest.raises(SpecError, match="4/255"):
+        judge("asr@2/255 > 0.5", SCOPES)
+
+
+def test_a_gate_that_cannot_see_does_not_wave_through() -> None:
+    with pytest.raises(MetricError, match="could not resolve"):
+        judge("tar@1e-4 < 0.9", SCOPES)

@@ -1,0 +1,93 @@
+"""A network of one layer, people who are smooth colour patterns, and runs of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxfr.evaluators.planning import RunCell, manifest_of, plan_run, worker_context
+from onnxfr.models.admission import admit
+from onnxfr.runs.spec import RunSpec, make_spec
+from onnxfr.runs.store import RunStore
+from onnxfr.types import Pixels
+
+
+def make_model(folder: Path, seed: int = 0) -> Path:
+    """Admit a network that averages patches and projects them."""
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal((192, 32)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Sub", ["data", "grey"], ["centred"]),
+            helper.make_node(
+                "AveragePool", ["centred"], ["pooled"], kernel_shape=[14, 14], strides=[14, 14]
+            ),
+            helper.make_node("Flatten", ["pooled"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "weight"], ["embedding"]),
+        ],
+        folder.name,
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ["N", 3, 112, 112])],
+        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["N", 32])],
+        [
+            numpy_helper.from_array(weight, "weight"),
+            numpy_helper.from_array(np.array(127.5, dtype=np.float32), "grey"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    vendor = folder.with_suffix(".onnx")
+    onnx.save(model, vendor)
+    admit(vendor, folder, preprocess="rgb,0-255")
+    return folder
+
+
+def make_faces(folder: Path, people: int = 8, pictures: int = 4, seed: int = 0) -> Path:
+    """Write a folder of identities; pictures of one person differ by strong noise."""
+    rng = np.random.default_rng(seed)
+    for person in range(people):
+        base = rng.random((5, 5, 3))
+        place = folder / f"p{person}"
+        place.mkdir(parents=True)
+        for number in range(pictures):
+            write_picture(place / f"{number}.png", base + 0.55 * rng.standard_normal((5, 5, 3)))
+    return folder
+
+
+def write_picture(path: Path, coarse: Any, size: int = 112) -> Pixels:
+    """Write a smooth picture and return its pixels."""
+    smooth = cv2.resize(np.asarray(coarse, dtype=np.float64), (size, size))
+    pixels: Pixels = np.clip(255 * smooth, 0, 255).astype(np.uint8)
+    cv2.imwrite(str(path), pixels[:, :, ::-1])
+    return pixels
+
+
+def make_plan_spec(
+    models: Sequence[Path], data: str, params: dict[str, Any] | None = None, **settings: Any
+) -> RunSpec:
+    content = {
+        "models": [str(model) for model in models],
+        "data": [data],
+        "evaluators": [{"name": "verification", "params": params or {}}],
+        **settings,
+    }
+    return make_spec(content, Path.cwd())
+
+
+def make_run(
+    folder: Path, model: Path, data: str, cache: Path, params: dict[str, Any] | None = None
+) -> Path:
+    """Run the verification evaluator and store what a run stores."""
+    context = worker_context(cache)
+    plan = plan_run(make_plan_spec([model], data, params, fmr=0.05), context)
+    store = RunStore(folder)
+    with store.working():
+        store.write_manifest(manifest_of(plan, context), plan.cells)
+        for cell in plan.cells:
+            store.write(cell, RunCell(cache)(cell, lambda done, total: None))
+    return folder
