@@ -11,10 +11,10 @@ import tomllib
 from functools import cache
 from importlib import resources
 
-from onnxfr.model_zoo.schema import Member, ZooCard, ZooCarrier
 from pydantic import ValidationError
 
 from onnxfr.errors import CardError, UnknownName
+from onnxfr.model_zoo.schema import Member, ZooCard, ZooCarrier
 
 __all__ = ["Member", "ZooCard", "ZooCarrier", "parse_zoo_card", "zoo_card", "zoo_cards"]
 

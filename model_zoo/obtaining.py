@@ -1,33 +1,36 @@
 """From a zoo card to a model in the cache: fetch, export, admit, certify, each step once.
 
 A model appears under its name only when it is complete with its certificate. What was downloaded is
-kept by content, so a run that was interrupted goes on where it stopped. An exporter is the module
-``onnxfr.exporters.<name>`` with a function ``export_<name>(source, arch, input_size)`` whose answer
-has ``model`` (a vendor-style ONNX graph) and ``notes``.
+kept by content, so a run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any
 
 from filelock import FileLock
-from onnxfr.model_zoo.schema import ZooCard
 
 from onnxfr.errors import CardError, LicenceError, ModelError, SpecError, StoreError
-from onnxfr.models.card import CARD_FILE, CERTIFICATE_FILE, MODEL_FILE, Card, Source, read_card
+from onnxfr.model_zoo.schema import ZooCard
+from onnxfr.models.card import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    MODEL_FILE,
+    Card,
+    Source,
+    read_card,
+    write_card,
+)
 from onnxfr.models.preprocessing import parse_preprocessing
 from onnxfr.models.store import fetch, file_digest, is_here, supply
 from onnxfr.paths import cache_dir
 
-if TYPE_CHECKING:
-    import onnx
-
+_AS_IT_IS = "onnx"
 _COMPLETE = (CARD_FILE, MODEL_FILE, CERTIFICATE_FILE)
 
 Tell = Callable[[str], None]
@@ -39,27 +42,22 @@ def model_place(name: str) -> Path:
     return cache_dir() / "models" / name
 
 
-class Exported(Protocol):
-    """What every exporter answers with."""
-
-    @property
-    def model(self) -> onnx.ModelProto:
-        """A vendor-style graph: pictures in, embeddings out."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the card should know about the export."""
-
-
 def exporter_ready(card: ZooCard) -> bool:
     """Tell whether this installation has the exporter a card needs."""
-    if card.exporter == "onnx":
+    if card.exporter == _AS_IT_IS:
         return True
-    return importlib.util.find_spec(f"onnxfr.exporters.{card.exporter}") is not None
+    if importlib.util.find_spec(f"onnxfr.exporters.{card.exporter}") is not None:
+        return True
+    from onnxfr.exporters.base import EXPORTERS
+
+    return card.exporter in EXPORTERS
 
 
 def installed_card(card: ZooCard) -> Card | None:
-    """Return the card of the model as it is in the cache, None where it must be made (again)."""
+    """Return the card of the model in the cache, None where the model must be made (again).
+
+    Facts that a newer zoo states differently, such as thresholds, are brought up to date.
+    """
     folder = model_place(card.name)
     if not is_installed(card):
         return None
@@ -69,9 +67,13 @@ def installed_card(card: ZooCard) -> Card | None:
         return None
     wanted = parse_preprocessing(card.preprocessing, found.preprocessing.layout)
     same_file = card.carrier is None or found.source.sha256 == card.carrier.sha256
-    same_facts = all(getattr(found, name) == value for name, value in card.facts().items())
     whole = file_digest(folder / MODEL_FILE) == found.sha256
-    return found if same_file and same_facts and found.preprocessing == wanted and whole else None
+    if not (same_file and whole and found.preprocessing == wanted):
+        return None
+    fresh = found.model_copy(update=card.facts())
+    if fresh != found:
+        write_card(fresh, folder / CARD_FILE)
+    return fresh
 
 
 def is_installed(card: ZooCard) -> bool:
@@ -159,7 +161,7 @@ def get(
 def _admit(card: ZooCard, files: tuple[Path, ...], work: Path, folder: Path) -> Card:
     from onnxfr.models.admission import admit
 
-    path, notes = (files[0], ()) if card.exporter == "onnx" else _export(card, files, work)
+    path, notes = (files[0], ()) if card.exporter == _AS_IT_IS else _export(card, files, work)
     carrier = card.carrier
     source = Source(
         file=PurePosixPath(carrier.member).name if carrier else files[0].name,
@@ -179,8 +181,6 @@ def _admit(card: ZooCard, files: tuple[Path, ...], work: Path, folder: Path) -> 
     ).card
     _check_shape(card, admitted)
     if notes:
-        from onnxfr.models.card import write_card
-
         admitted = admitted.model_copy(update={"notes": (*notes, *admitted.notes)})
         write_card(admitted, folder / CARD_FILE)
     return admitted
@@ -189,14 +189,15 @@ def _admit(card: ZooCard, files: tuple[Path, ...], work: Path, folder: Path) -> 
 def _export(card: ZooCard, files: tuple[Path, ...], work: Path) -> tuple[Path, tuple[str, ...]]:
     import onnx
 
-    module = importlib.import_module(f"onnxfr.exporters.{card.exporter}")
-    export = cast(Callable[..., Exported], getattr(module, f"export_{card.exporter}"))
+    from onnxfr.exporters.base import EXPORTERS, Options
+
     source = files[0]
     if len(files) > 1:
         together = work / "source"
         together.mkdir()
         source, *_ = [Path(shutil.copy(file, together)) for file in files]
-    made = export(source, card.arch, (card.input_height, card.input_width))
+    options = Options(card.arch, (card.input_height, card.input_width))
+    made = EXPORTERS.get(card.exporter).export(source, options)
     path = work / f"{card.name}.onnx"
     onnx.save_model(made.model, path)
     return path, made.notes

@@ -17,7 +17,7 @@ from onnxfr.models.preprocessing import parse_preprocessing
 from onnxfr.models.store import Carrier
 
 _SHA256 = r"^[0-9a-f]{64}$"
-_ORIGIN = re.compile(r"^[a-z0-9][a-z0-9._-]*@[a-z0-9=.+-]+( \(.+\))?$")
+_ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]*@[a-z0-9=.+-]+(\([^@\s()]+\))?")
 
 
 class _Part(BaseModel):
@@ -61,7 +61,7 @@ class ZooCarrier(Member):
 class ZooCard(_Part):
     """One model of the zoo.
 
-    ``exporter`` names the module of ``onnxfr.exporters`` that turns the weights into ONNX; ``onnx``
+    ``exporter`` is the name in ``onnxfr.exporters`` of what turns the weights into ONNX; ``onnx``
     means that they are ONNX already. Without a ``carrier`` the user brings the weights.
     """
 
@@ -111,8 +111,8 @@ class ZooCard(_Part):
         if not self.commercial and not self.terms:
             raise ValueError("'terms' must say what a restrictive licence asks for")
         for entry in self.thresholds:
-            if not _ORIGIN.match(entry.origin):
-                raise ValueError(f"threshold origin {entry.origin!r} is not like 'lfw@10fold (by)'")
+            if not _ORIGIN.fullmatch(entry.origin):
+                raise ValueError(f"threshold origin {entry.origin!r} is not like lfw@10fold(who)")
         return self
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +139,7 @@ class _Getter:
             for future in as_completed(coming):
                 card = coming[future]
                 try:
-                    made = install(card, future.result(), lambda s, n=card.name: steps.show(n, s))
+                    made = install(card, future.result(), partial(steps.show, card.name))
                     seconds = steps.done(card.name)
                     rows.append(self._row(made, f"ready in {seconds:.0f} s"))
                 except OnnxfrError as error:
