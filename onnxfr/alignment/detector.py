@@ -42,6 +42,7 @@ _ROUNDS, _SETTLED = 3, 0.1
 _MIRRORED = [1, 0, 2, 4, 3]
 _LEVEL = np.array([[-1.0, -1.2], [1.0, -1.2], [0.0, 0.0], [-0.8, 1.2], [0.8, 1.2]])
 
+_SILENT = 0
 _log_level = threading.Lock()
 
 
@@ -183,8 +184,10 @@ def fetch_yunet() -> Path:
 def _open(path: Path, min_score: float) -> Any:
     # OpenCV 5 warns on every creation that a default cannot be honoured; nothing a user can act on.
     with _log_level:
-        level = cv2.utils.logging.getLogLevel()
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        # The switch moved: OpenCV 4 has it at the top, OpenCV 5 in a module.
+        switch: Any = cv2 if hasattr(cv2, "setLogLevel") else cv2.utils.logging
+        level = switch.getLogLevel()
+        switch.setLogLevel(_SILENT)
         try:
             return cv2.FaceDetectorYN.create(
                 str(path), "", (320, 320), min_score, _NMS_OVERLAP, _MAX_CANDIDATES
@@ -192,7 +195,7 @@ def _open(path: Path, min_score: float) -> Any:
         except cv2.error as error:
             raise _unusable(path, error) from None
         finally:
-            cv2.utils.logging.setLogLevel(level)
+            switch.setLogLevel(level)
 
 
 def _tilt(face: Face) -> float:

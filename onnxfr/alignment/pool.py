@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ def worker_count(workers: int | None) -> int:
 
 def ordered_map(
     function: Callable[[A], B], items: Iterable[A], workers: int | None = None
-) -> Iterator[B]:
+) -> Generator[B, None, None]:
     """Yield ``function(item)`` in order; at most two items per worker wait or run."""
     count = worker_count(workers)
     waiting: deque[Future[B]] = deque()

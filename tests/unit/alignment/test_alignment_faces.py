@@ -5,12 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from onnxfr.alignment.aligner import AlignedFace, Aligner, Outcome, Rejection, align_images
+from onnxfr.alignment.aligner import (
+    AlignedFace,
+    Aligner,
+    Alignment,
+    Outcome,
+    Rejection,
+    align_images,
+)
 from onnxfr.alignment.detector import Detector, Face, main_face, overlap
 from onnxfr.alignment.geometry import transform_points
 from onnxfr.alignment.pool import ordered_map
@@ -20,8 +29,8 @@ from onnxfr.errors import AlignmentError, SpecError
 from onnxfr.types import Pixels
 
 
-def aligned(detector: Detector, pixels: Pixels, **options: float) -> AlignedFace:
-    result = Aligner(detector=detector, **options).align(pixels)
+def aligned(detector: Detector, pixels: NDArray[Any]) -> AlignedFace:
+    result = Aligner(detector=detector).align(np.asarray(pixels, np.uint8))
     assert isinstance(result, AlignedFace)
     return result
 
@@ -63,7 +72,9 @@ def test_tilted_heads_are_set_upright(detector: Detector, photographs: list[Path
         tilted = aligned(detector, cv2.warpAffine(portrait, turn, (250, 250)))
         upright = aligned(detector, portrait)
         assert tilted.face is not None
-        points = transform_points(cv2.invertAffineTransform(turn), tilted.face.landmarks)
+        assert upright.landmarks is not None
+        back = np.asarray(cv2.invertAffineTransform(turn), np.float64)
+        points = transform_points(back, tilted.face.landmarks)
         errors.append(np.abs(transform_points(upright.matrix, points) - upright.landmarks).mean())
     assert np.median(errors) < 4
 
@@ -126,7 +137,8 @@ def test_parallel_alignment_keeps_order_and_pixels(
 ) -> None:
     pictures = [decode(path.read_bytes(), path.name) for path in photographs[:6]]
     pictures.insert(2, np.zeros((64, 64, 3), np.uint8))
-    aligner, seen = Aligner(detector=detector), []
+    aligner = Aligner(detector=detector)
+    seen: list[Alignment] = []
     results = list(align_images(pictures, aligner, workers=3, progress=seen.append))
     assert seen == results
     assert [result.rejected for result in results] == [False, False, True, *[False] * 4]
@@ -165,6 +177,11 @@ def test_unusable_detectors_are_one_clear_error(shared_data: Path, tmp_path: Pat
 
 
 def test_wrong_arrays_are_refused(detector: Detector) -> None:
-    for wrong in (np.zeros((9, 9), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)):
+    wrongs: list[NDArray[Any]] = [
+        np.zeros((9, 9), np.uint8),
+        np.zeros((9, 9, 3)),
+        np.zeros((0, 9, 3), np.uint8),
+    ]
+    for wrong in wrongs:
         with pytest.raises(AlignmentError, match="uint8 picture"):
             detector.detect(wrong)
