@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import cv2
@@ -13,6 +12,8 @@ from PIL import Image
 from onnxfr.corruptions._pixels import each
 from onnxfr.corruptions.base import Frames, Scene, corruption, shared
 from onnxfr.errors import MissingCodec
+
+Places = NDArray[np.intp]
 
 
 @corruption("jpeg", category="data_processing", presets=shared((25, 18, 15, 10, 7)))
@@ -37,45 +38,57 @@ def recode(frame: NDArray[np.uint8], suffix: str, flag: int, quality: int) -> ND
 @corruption("pixelate", category="sensor", presets=shared((0.6, 0.5, 0.4, 0.3, 0.25)))
 def pixelate(frames: Frames, scene: Scene, scale: float) -> Frames:
     """Shrink with a box filter and enlarge with nearest neighbours."""
-    count, height, width, channels = frames.shape
+    height, width = frames.shape[1:3]
     tall, wide = int(height * scale), int(width * scale)
-    period = tall // math.gcd(height, tall)
-    # Shrunk as one tall picture where that is sure to give the same pixels: where a window ends
-    # exactly between two rows, rounding could depend on a frame's place in the batch.
-    together = count if period % 2 == 1 or period & (period - 1) == 0 else 1
-    out = np.empty_like(frames)
-    for start in range(0, count, together):
-        part = frames[start : start + together].reshape(-1, width, channels)
-        small = _box_shrink(part[..., 0] if channels == 1 else part, tall * together, wide)
-        rows = _repeat_columns(small, width).reshape(together, tall, width, channels)
-        out[start : start + together] = rows[:, nearest_sources(tall, height)]
+    # Only whole rows are ever averaged and copied, the columns after a turn: that is what is fast.
+    low = _average_rows(frames, tall)
+    narrow = _average_rows(_turn(low), wide)
+    broad = _turn(narrow[:, nearest_sources(wide, width)])
+    return broad[:, nearest_sources(tall, height)]
+
+
+def _turn(frames: Frames) -> Frames:
+    """Exchange rows and columns."""
+    count, height, width, channels = frames.shape
+    out = np.empty((count, width, height, channels), dtype=np.uint8)
+    for frame, turned in zip(frames, out, strict=True):
+        cv2.transpose(frame, turned)
     return out
 
 
-def _box_shrink(rows: NDArray[np.uint8], tall: int, wide: int) -> NDArray[np.uint8]:
-    """Average windows as Pillow's box filter does, which weighs whole pixels only."""
-    if len(rows) % tall == 0 and rows.shape[1] % wide == 0:
-        return np.asarray(
-            cv2.resize(rows, (wide, tall), interpolation=cv2.INTER_AREA), dtype=np.uint8
-        )
-    # One axis at a time, or Pillow would choose their order by the size of the batch.
-    narrow = Image.fromarray(rows).resize((wide, len(rows)), Image.Resampling.BOX)
-    return np.asarray(narrow.resize((wide, tall), Image.Resampling.BOX))
-
-
-def _repeat_columns(rows: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    """Enlarge to ``width`` columns; OpenCV is faster, Pillow decides where the two differ."""
-    wide = rows.shape[1]
-    sources = nearest_sources(wide, width)
-    if (sources == (2 * np.arange(width) + 1) * wide // (2 * width)).all():
-        size = (width, len(rows))
-        enlarged = cv2.resize(rows, size, interpolation=cv2.INTER_NEAREST_EXACT)
-        return np.asarray(enlarged, dtype=np.uint8)
-    return rows[:, sources]
+def _average_rows(frames: Frames, count: int) -> Frames:
+    """Shrink the height as Pillow's box filter does: whole rows, equal weights, half rounds up."""
+    out = np.empty((len(frames), count, *frames.shape[2:]), dtype=np.uint8)
+    for size, places, starts in _windows(frames.shape[1], count):
+        sums = frames[:, starts].astype(np.uint16)
+        for ahead in range(1, size):
+            sums += frames[:, starts + ahead]
+        sums += np.uint16(size // 2)
+        if size & (size - 1) == 0:
+            sums >>= np.uint16(size.bit_length() - 1)
+        else:
+            sums = (sums * np.float32(1 / size) + np.float32(1e-3)).astype(np.uint16)
+        out[:, places] = sums
+    return out
 
 
 @lru_cache(maxsize=64)
-def nearest_sources(small: int, large: int) -> NDArray[np.int32]:
+def _windows(height: int, count: int) -> tuple[tuple[int, Places, Places], ...]:
+    """Return (size, places, starts) of the windows that share a size.
+
+    Pillow is asked which rows it mixes: where a window ends exactly between two rows, its rounding
+    decides.
+    """
+    units = Image.fromarray(np.eye(height, dtype=np.float32))
+    members = np.asarray(units.resize((height, count), Image.Resampling.BOX)) > 0
+    starts, sizes = members.argmax(axis=1), members.sum(axis=1)
+    groups = [(int(size), np.flatnonzero(sizes == size)) for size in np.unique(sizes)]
+    return tuple((size, places, starts[places]) for size, places in groups)
+
+
+@lru_cache(maxsize=64)
+def nearest_sources(small: int, large: int) -> Places:
     """Return the position that Pillow's nearest-neighbour enlargement takes, for every new one."""
     column = Image.fromarray(np.arange(small, dtype=np.int32)[:, None])
-    return np.asarray(column.resize((1, large), Image.Resampling.NEAREST))[:, 0]
+    enlarged = np.asarray(column.resize((1, large), Image.Resampling.NEAREST))
+    return enlarged[:, 0].astype(np.intp)

@@ -78,21 +78,30 @@ def test_unknown_names_and_presets_are_refused() -> None:
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_jpeg_and_pixelate_equal_pillow(severity: int) -> None:
-    picture = (
-        stream(0, "codec").integers(0, 256, (14, 12, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
-    )
+def test_jpeg_equals_pillow(severity: int) -> None:
+    coarse = stream(0, "codec").integers(0, 256, (14, 12, 3), dtype=np.uint8)
+    picture = coarse.repeat(8, axis=0).repeat(8, axis=1)
     (quality,) = CORRUPTIONS.get("jpeg").parameters(severity)
     stored = io.BytesIO()
     Image.fromarray(picture).save(stored, "JPEG", quality=int(quality))
     out = corrupt(picture[None], "jpeg", severity, ids=["x"])[0]
     assert np.abs(out.astype(int) - np.asarray(Image.open(stored))).max() <= 1
-    (scale,) = CORRUPTIONS.get("pixelate").parameters(severity)
-    small = (int(96 * float(scale)), int(112 * float(scale)))
-    blocks = Image.fromarray(picture).resize(small, Image.Resampling.BOX)
-    expected = np.asarray(blocks.resize((96, 112), Image.Resampling.NEAREST))
-    out = corrupt(picture[None], "pixelate", severity, ids=["x"])[0]
-    assert np.abs(out.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "size", [(112, 112), (160, 160), (112, 96), (250, 250), (101, 87), (65, 115)]
+)
+def test_pixelate_equals_pillow_even_where_windows_end_between_pixels(
+    size: tuple[int, int],
+) -> None:
+    picture = stream(0, "noise picture").integers(0, 256, (*size, 3), dtype=np.uint8)
+    for severity in SEVERITIES:
+        (scale,) = CORRUPTIONS.get("pixelate").parameters(severity)
+        small = (int(size[1] * float(scale)), int(size[0] * float(scale)))
+        blocks = Image.fromarray(picture).resize(small, Image.Resampling.BOX)
+        expected = np.asarray(blocks.resize(size[::-1], Image.Resampling.NEAREST))
+        out = corrupt(picture[None], "pixelate", severity, ids=["x"])[0]
+        assert np.abs(out.astype(int) - expected).max() <= 1
 
 
 def test_no_video_encoder_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
