@@ -38,8 +38,7 @@ addEventListener("load", function () {
   var root = document.documentElement;
   var wide = [];
   document.querySelectorAll("body *").forEach(function (each) {
-    // Heads of stacked tables are clipped to one pixel, for screen readers only.
-    if (!each.closest("thead") && each.getBoundingClientRect().right > innerWidth + 1) {
+    if (each.getBoundingClientRect().right > innerWidth + 1) {
       wide.push(each.tagName + "." + each.className);
     }
   });
