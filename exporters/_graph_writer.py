@@ -110,18 +110,18 @@ class GraphWriter:
 
     def build(self, outputs: Mapping[str, str]) -> onnx.ModelProto:
         """Return the model; ``outputs`` gives the public name of each value that is answered."""
-        named = [
-            helper.make_node("Identity", [value], [self._free(public)])
-            for public, value in outputs.items()
-        ]
-        answers = [
-            helper.make_value_info(node.output[0], self._types[value])
-            for node, value in zip(named, outputs.values(), strict=True)
-        ]
+        computed = {node.output[0] for node in self._nodes}
+        answers, renames = [], []
+        for public, value in outputs.items():
+            name = value
+            if value != public or value not in computed:
+                name = self._free(public)
+                renames.append(helper.make_node("Identity", [value], [name], name=name))
+            answers.append(helper.make_value_info(name, self._types[value]))
         nodes = self._needed(list(outputs.values()))
         used = {key for node in nodes for key in node.input} | set(outputs.values())
         graph = helper.make_graph(
-            [*nodes, *named],
+            [*nodes, *renames],
             self._producer,
             self._inputs,
             answers,

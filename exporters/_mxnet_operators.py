@@ -75,7 +75,9 @@ def _value(graph: GraphWriter, layer: Layer, operands: Operands, place: int = 0)
 def _stored(layer: Layer, operands: Operands, place: int) -> Array:
     operand = operands[place] if place < len(operands) else None
     if operand is None or isinstance(operand, str):
-        raise UnreadableModel(f"{layer.op} {layer.name!r} lacks the stored numbers of input {place}")
+        raise UnreadableModel(
+            f"{layer.op} {layer.name!r} lacks the stored numbers of input {place}"
+        )
     return operand
 
 
@@ -229,7 +231,9 @@ def _concat(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
     return graph.add("Concat", values, {"axis": int(layer.number("dim", 1))}, layer.name)
 
 
-@_writes("Dropout", "identity", "_copy", "BlockGrad", "Cast", "amp_cast", "IdentityAttachKLSparseReg")
+@_writes(
+    "Dropout", "identity", "_copy", "BlockGrad", "Cast", "amp_cast", "IdentityAttachKLSparseReg"
+)
 def _same(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
     return _value(graph, layer, operands)
 

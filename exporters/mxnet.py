@@ -49,7 +49,7 @@ def _is_params(path: Path) -> bool:
 
 
 def _is_symbol(path: Path) -> bool:
-    if not head_of(path, 1) == b"{":
+    if head_of(path, 1) != b"{":
         return False
     raw = json.loads(read_source(path, _MAX_JSON))
     return isinstance(raw, dict) and {"nodes", "arg_nodes", "heads"} <= raw.keys()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from onnxfr.errors import ModelError, UnsupportedModel
 from onnxfr.exporters._torch_files import Checkpoint, read_container
 from onnxfr.exporters.architectures.base import ARCHITECTURES, Architecture
 from onnxfr.exporters.architectures.matching import Fit, detect_architecture, fit
+from onnxfr.exporters.base import Exported, Size, exporter, head_of
 from onnxfr.models.preprocessing import Preprocessing
 
 __all__ = [
@@ -159,3 +161,20 @@ def _checked(model: onnx.ModelProto) -> onnx.ModelProto:
         )
     logger.debug("exported %d nodes at opset %d", len(model.graph.node), OPSET)
     return inferred
+
+
+def _recognises(path: Path) -> bool:
+    start = head_of(path, 16)
+    if start[:2] == b"PK":
+        with zipfile.ZipFile(path) as archive:
+            return any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
+    pickled = start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"
+    length = int.from_bytes(start[:8], "little")
+    safetensors = start[8:9] == b"{" and length <= path.stat().st_size - 8
+    return len(start) > 9 and (pickled or safetensors)
+
+
+@exporter("pytorch", _recognises, ".pt, .pth, .ckpt, TorchScript or safetensors weights")
+def _export_file(source: Path, arch: str | None = None, input_size: Size | None = None) -> Exported:
+    made = export_pytorch(source, arch, input_size)
+    return Exported(made.model, "pytorch", made.architecture, made.preprocessing, notes=made.notes)
