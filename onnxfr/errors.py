@@ -102,3 +102,11 @@ class UnknownName(OnnxfrError):
 
 class DuplicateName(OnnxfrError):
     """Two things registered under one name."""
+
+
+class AccessDenied(OnnxfrError):
+    """An attack asked for more than it may: a score from a yes/no verifier, a gradient of none."""
+
+
+class AttackError(OnnxfrError):
+    """An attack cannot be run as asked: a norm it has no form for, or material it needs."""

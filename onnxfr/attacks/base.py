@@ -1,0 +1,196 @@
+"""What an attack is, the registry of all of them, and the one call that judges what they bring.
+
+An attack object is its hyper-parameters and nothing else; model, goal, pictures and budget come
+with the call. The call is final: it checks, sets aside pairs that are lost without an attack, runs,
+projects, and believes onnxruntime only, on the float picture and on its 8-bit rounding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.errors import AccessDenied, AttackError, SpecError
+from onnxfr.oracle import BudgetExhausted, Improvement, Oracle
+from onnxfr.probe import Probe, round8
+from onnxfr.registry import Registry
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Access, Images, Norm
+
+_ROUNDING = 1e-6
+
+Flags = NDArray[np.bool_]
+Kind = TypeVar("Kind", bound="type[Attack]")
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What an attack achieved, one entry per pair, as onnxruntime sees it.
+
+    ``won`` means: within the threat, accepted or rejected as the attacker wished, and not so before
+    the attack. ``won_8bit`` says the same of the picture rounded to 8 bits. ``distance`` is that of
+    ``images``, successful or not.
+    """
+
+    images: Images
+    won: Flags
+    won_clean: Flags
+    won_8bit: Flags
+    margin: NDArray[np.float32]
+    margin_8bit: NDArray[np.float32]
+    distance: NDArray[np.float64]
+    queries: NDArray[np.int64]
+    gradients: NDArray[np.int64]
+    bad_gradients: NDArray[np.int64]
+    trace: list[Improvement]
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """The distance of each win: 0 where no attack was needed, infinite where it failed."""
+        return np.where(self.won_clean, 0.0, np.where(self.won, self.distance, np.inf))
+
+
+@dataclass(frozen=True)
+class Attack(ABC):
+    """Base of all attacks; subclasses are frozen dataclasses that write ``run``.
+
+    ``seeks`` is ``any`` for attacks that use up a given budget and ``smallest`` for those that look
+    for the closest win.
+    """
+
+    name: ClassVar[str] = ""
+    access: ClassVar[Access] = Access.GRADIENT
+    norms: ClassVar[tuple[Norm, ...]] = ("linf", "l2")
+    seeks: ClassVar[Literal["any", "smallest"]] = "any"
+    paper: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Optional fields of the probe that this attack cannot do without."""
+
+    @property
+    def label(self) -> str:
+        """What ``make_attack`` calls this attack."""
+        return self.name
+
+    @abstractmethod
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        """Return one picture per row; may end early by ``BudgetExhausted``."""
+
+    @final
+    def __call__(
+        self, oracle: Oracle, probe: Probe, threat: Threat, *, seed: int = 0
+    ) -> AttackResult:
+        """Attack every pair of a probe and measure what came out."""
+        self.check(oracle, probe, threat)
+        won_clean = oracle.verify(probe.images) > 0
+        rows = np.flatnonzero(~won_clean)
+        images = probe.images.copy()
+        if rows.size:
+            window = oracle.part(rows, access=self.access)
+            games, rules = probe.take(rows), threat.take(rows)
+            rng = RowRng(seed, games.ids, self.label)
+            try:
+                made = self.run(window, games, rules, rng)
+            except BudgetExhausted:
+                made = window.best
+            images[rows] = self._choose(window, games, rules, made)
+        return _judge(oracle, probe, threat, images, won_clean)
+
+    def check(self, oracle: Oracle, probe: Probe, threat: Threat) -> None:
+        """Raise unless this attack can be run so."""
+        if len(oracle) != len(probe):
+            raise SpecError(f"the oracle has {len(oracle)} games, the probe {len(probe)}")
+        if threat.norm not in self.norms:
+            raise AttackError(
+                f"{self.label} works in {' or '.join(self.norms)}, not in {threat.norm}"
+            )
+        if oracle.access < self.access or (
+            self.access == Access.GRADIENT and not oracle.differentiable
+        ):
+            raise AccessDenied(
+                f"{self.label} needs {self.access.name.lower()}s, which this oracle does not give; "
+                "choose an attack that asks for less"
+            )
+        if self.seeks == "any" and threat.eps is None:
+            raise AttackError(
+                f"{self.label} needs a budget (eps); wrap it in smallest_budget to minimise"
+            )
+        for field in self.needs:
+            if getattr(probe, field) is None:
+                raise AttackError(f"{self.label} needs the probe's {field}; there are none")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the hyper-parameters as JSON values; ``make_attack`` takes them back."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def _choose(self, oracle: Oracle, probe: Probe, threat: Threat, made: Images) -> Images:
+        """Return the run's own picture, or the closest win where that is better."""
+        made = np.where(np.isfinite(made), made, probe.images).astype(np.float32)
+        made = threat.project(probe.images, made)
+        found = np.isfinite(oracle.best_distance)
+        lost = oracle.verify(made) <= 0
+        farther = np.zeros(len(made), dtype=np.bool_)
+        if self.seeks == "smallest":
+            farther = threat.distance(probe.images, made) > oracle.best_distance
+        return np.where((found & (lost | farther))[:, None, None, None], oracle.best, made)
+
+
+def _judge(
+    oracle: Oracle, probe: Probe, threat: Threat, images: Images, won_clean: Flags
+) -> AttackResult:
+    rounded = round8(images)
+    margin, margin_8bit = oracle.verify(images), oracle.verify(rounded)
+    distance = threat.distance(probe.images, images).astype(np.float64)
+    allowed = np.ones(len(images), dtype=np.bool_)
+    if threat.eps is not None:
+        allowed = distance <= np.asarray(threat.eps) + _ROUNDING
+    return AttackResult(
+        images=images,
+        won=(margin > 0) & allowed & ~won_clean,
+        won_clean=won_clean,
+        won_8bit=(margin_8bit > 0) & allowed & ~won_clean,
+        margin=margin,
+        margin_8bit=margin_8bit,
+        distance=distance,
+        queries=oracle.queries,
+        gradients=oracle.gradients,
+        bad_gradients=oracle.bad_gradients,
+        trace=oracle.trace,
+    )
+
+
+ATTACKS: Registry[type[Attack]] = Registry("attack", "onnxfr.attacks")
+
+
+def register(name: str) -> Callable[[Kind], Kind]:
+    """Return a decorator that names an attack class and files it in ``ATTACKS``."""
+
+    def decorate(kind: Kind) -> Kind:
+        kind.name = name
+        ATTACKS.register(name)(kind)
+        return kind
+
+    return decorate
+
+
+def build(kind: type[Attack], parameters: Mapping[str, Any]) -> Attack:
+    """Return an attack of a kind with some hyper-parameters set, from JSON values."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(set(parameters) - set(fields))
+    if unknown:
+        known = ", ".join(fields) or "none"
+        raise SpecError(f"{kind.name} has no parameter {', '.join(unknown)}; it has: {known}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
+    return kind(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return value

@@ -1,0 +1,56 @@
+"""AA-FR: the parameter-free worst case for verification, after AutoAttack (Croce and Hein 2020).
+
+APGD on the cosine, APGD on the margin from another random start, FAB on the margin, then the
+score-based Square where gradients may lie; each is run only on pairs still unbeaten. A version
+never changes: another choice of attacks or settings gets another number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onnxfr.attacks.base import ATTACKS, Attack, register
+from onnxfr.attacks.composition import make_attack
+from onnxfr.oracle import BudgetExhausted, Oracle
+from onnxfr.probe import Probe
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Images
+
+STAGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("apgd", {"loss": "cosine"}),
+    ("apgd", {"loss": "margin"}),
+    ("fab", {}),
+    ("square", {}),
+)
+
+
+@register("aa_fr")
+@dataclass(frozen=True)
+class AAFR(Attack):
+    """Worst case of four attacks; it has no settings on purpose."""
+
+    version: ClassVar[str] = "aa-fr-1"
+    paper: ClassVar[str] = "Croce and Hein, ICML 2020 (arXiv:2003.01690), for verification"
+
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        """Run the stages one after another on what is left."""
+        images = probe.images.copy()
+        for name, settings in STAGES:
+            rows = np.flatnonzero(~np.isfinite(oracle.best_distance))
+            if not rows.size:
+                break
+            if name not in ATTACKS:
+                continue
+            window = oracle.part(rows)
+            stage = make_attack(name, settings)
+            try:
+                made = stage.run(window, probe.take(rows), threat.take(rows), rng.take(rows))
+            except BudgetExhausted:
+                made = window.best
+            won = np.isfinite(window.best_distance)
+            images[rows] = np.where(won[:, None, None, None], window.best, made)
+        return images

@@ -1,0 +1,299 @@
+"""The attacker's only window on a verifier: decisions, scores, gradients, all of them counted.
+
+Margin > 0 means that the attacker has won, whatever his goal: ``threshold - similarity`` when
+dodging, ``similarity - threshold`` when impersonating. Decisions and scores come from onnxruntime,
+gradients from the torch graph; the margin beside a gradient is lowered by ``SLACK``, more than
+the engines differ, so that what wins there also wins in the engine that counts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onnxfr.errors import AccessDenied, DataError, SpecError
+from onnxfr.ledger import BudgetExhausted, Improvement, Ledger
+from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
+from onnxfr.models.features import FeatureHook, embed_hooked
+from onnxfr.models.wrapper import FRModel
+from onnxfr.probe import Probe, round8, to_array
+from onnxfr.threat import Threat
+from onnxfr.types import Access, Goal, Images
+
+__all__ = ["LOST", "SLACK", "BudgetExhausted", "FeatureHook", "Improvement", "Oracle"]
+
+Rows = NDArray[np.intp]
+View = Callable[[torch.Tensor, Rows], torch.Tensor]
+"""``(points, their rows) -> pictures``: what the network sees instead of what was asked."""
+Hook = Callable[[int, torch.Tensor, Rows], torch.Tensor]
+
+SLACK = 1e-5
+LOST = -2.0
+"""The margin answered to rows over their cap: lower than any cosine margin."""
+
+
+class Oracle:
+    """One game per row of a probe, bound to a model, a goal and a threshold.
+
+    Args:
+        model: the verifier; an ``Ensemble`` brings its own thresholds.
+        probe: the pictures and references, one game per row.
+        threat: norm, budget and caps; wins outside the budget are answered but not recorded.
+        goal: what counts as winning.
+        threshold: the cosine above which the verifier accepts.
+        access: the most that may be asked.
+        quantise: round every picture asked to 8 bits first, as a service that takes files does.
+        samples: gradients are averaged over this many calls (for randomised models).
+        dtype: number type of gradients; float64 makes results independent of the batch size.
+        device: where gradients are computed; ``auto`` takes CUDA if there is one.
+        batch_size: most pictures per call of an engine, which bounds the memory.
+    """
+
+    def __init__(
+        self,
+        model: FRModel,
+        probe: Probe,
+        threat: Threat,
+        *,
+        goal: Goal,
+        threshold: float | None = None,
+        access: Access = Access.GRADIENT,
+        quantise: bool = False,
+        samples: int = 1,
+        dtype: torch.dtype = torch.float32,
+        device: str | Literal["auto"] = "auto",
+        batch_size: int = 64,
+    ) -> None:
+        members = model.members if isinstance(model, Ensemble) else (model,)
+        thresholds = model.thresholds if isinstance(model, Ensemble) else (threshold,)
+        if any(value is None for value in thresholds):
+            raise SpecError("an oracle needs the model's threshold; measure or state one")
+        self.goal, self.access, self.threat, self.dtype = Goal(goal), access, threat, dtype
+        self.quantise = quantise
+        self.differentiable = model.differentiable
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(device)
+        self._mode = model.mode if isinstance(model, Ensemble) else "margin"
+        self._members = members
+        self._thresholds = [float(value) for value in thresholds if value is not None]
+        self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
+        self._samples, self._batch_size = samples, batch_size
+        self._decoder: View | None = None
+        self._ledger = Ledger(probe.images, threat)
+        self._rows: Rows = np.arange(len(probe))
+        self._recording = True
+        self._references = _embed_references(members, probe, batch_size)
+        self._torch_references = [self.tensor(each) for each in self._references]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def queries(self) -> NDArray[np.int64]:
+        """Decisions and scores charged to each row."""
+        return self._ledger.queries[self._rows]
+
+    @property
+    def gradients(self) -> NDArray[np.int64]:
+        """Gradients charged to each row."""
+        return self._ledger.gradients[self._rows]
+
+    @property
+    def best(self) -> Images:
+        """The closest win of each row; the clean picture where there is none."""
+        return self._ledger.best[self._rows]
+
+    @property
+    def best_distance(self) -> NDArray[np.float64]:
+        """The distance of each row's closest win; infinite where there is none."""
+        return self._ledger.best_distance[self._rows]
+
+    @property
+    def bad_gradients(self) -> NDArray[np.int64]:
+        """How many gradients of each row were zero everywhere or not finite."""
+        return self._ledger.bad_gradients[self._rows]
+
+    @property
+    def trace(self) -> list[Improvement]:
+        """Every improvement of ``best`` in the order it came, rows as in this oracle."""
+        place = {int(row): k for k, row in enumerate(self._rows)}
+        found = self._ledger.trace
+        return [entry._replace(row=place[entry.row]) for entry in found if entry.row in place]
+
+    def part(
+        self, rows: Rows, *, access: Access | None = None, recording: bool | None = None
+    ) -> Oracle:
+        """Return a window on some of the games; counters and best are shared with this one."""
+        some = copy.copy(self)
+        some._rows = self._rows[rows]
+        some._references = [each[rows] for each in self._references]
+        some._torch_references = [each[torch.as_tensor(rows)] for each in self._torch_references]
+        some.access = self.access if access is None else min(access, self.access)
+        some._recording = self._recording if recording is None else recording
+        return some
+
+    def through(self, decoder: View) -> Oracle:
+        """Return the same game played in another space; ``decoder`` makes pictures of points."""
+        inner, outer = self._decoder, copy.copy(self)
+        outer._decoder = (
+            decoder if inner is None else lambda points, rows: inner(decoder(points, rows), rows)
+        )
+        return outer
+
+    def tensor(self, array: NDArray[np.floating]) -> torch.Tensor:
+        """Return a copy of an array in the number type and place of gradients."""
+        return torch.tensor(array, dtype=self.dtype, device=self.device)
+
+    def decide(self, x: Images | torch.Tensor, rows: Rows | None = None) -> NDArray[np.bool_]:
+        """Ask for yes or no: whether the attacker has won with each picture."""
+        return self._ask(x, rows) > 0
+
+    def score(self, x: Images | torch.Tensor, rows: Rows | None = None) -> NDArray[np.float32]:
+        """Ask for the margin of each picture."""
+        self._require(Access.SCORE)
+        return self._ask(x, rows)
+
+    def gradient(
+        self,
+        x: torch.Tensor,
+        rows: Rows | None = None,
+        view: View | None = None,
+        hook: Hook | None = None,
+        turn: int = 0,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the margin of each point and its gradient.
+
+        Args:
+            x: the points, in this oracle's number type and place.
+            rows: the game of each point.
+            view: a differentiable change made before the model sees the picture.
+            hook: a change of the features behind each convolution of the model.
+            turn: the number of the step, for ensembles whose members take turns.
+        """
+        self._require(Access.GRADIENT)
+        if not self.differentiable:
+            raise AccessDenied("the model has no differentiable form; ask for scores or decisions")
+        asked = self._asked(x, rows)
+        served = self._ledger.charge_gradients(self._rows[asked])
+        margins = x.new_full((len(x),), LOST)
+        gradient = torch.zeros_like(x)
+        for chunk in _chunks(np.flatnonzero(served), self._batch_size):
+            where = torch.as_tensor(chunk, device=x.device)
+            point = x[where].detach().requires_grad_()
+            value, slope, seen = self._differentiate(point, asked[chunk], view, hook, turn)
+            margins[where] = value
+            gradient[where] = self._ledger.clean_gradient(self._rows[asked[chunk]], slope)
+            if view is None and hook is None:
+                self._record(seen, asked[chunk], value.cpu().numpy())
+        return margins, gradient
+
+    def verify(self, images: Images) -> NDArray[np.float32]:
+        """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
+        return self._margins(images, np.arange(len(self._rows)))
+
+    def _differentiate(
+        self, point: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        total, mean = torch.zeros_like(point), point.new_zeros(len(point))
+        for _ in range(self._samples):
+            picture = point if self._decoder is None else self._decoder(point, rows)
+            if self.quantise:
+                picture = picture + (round8(picture) - picture).detach()
+            seen = picture if view is None else view(picture, rows)
+            each: list[Margins] = [
+                partial(self._member_margin, k, seen, rows, hook) for k in range(len(self._members))
+            ]
+            value, slope = joined_gradient(self._mode, each, point, turn)
+            total += slope / self._samples
+            mean += value / self._samples
+        return mean - SLACK, total, picture.detach()
+
+    def _member_margin(
+        self, k: int, seen: torch.Tensor, rows: Rows, hook: Hook | None
+    ) -> torch.Tensor:
+        model = self._members[k]
+        if hook is None:
+            embeddings = model.embed_grad(seen)
+        else:
+            inside = hook
+            embeddings = embed_hooked(model, seen, lambda at, value: inside(at, value, rows))
+        reference = self._torch_references[k][torch.as_tensor(rows)]
+        return self._sign * ((embeddings * reference).sum(1) - self._thresholds[k])
+
+    def _ask(self, x: Images | torch.Tensor, rows: Rows | None) -> NDArray[np.float32]:
+        asked = self._asked(x, rows)
+        served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
+        margins = np.full(len(asked), LOST, dtype=np.float32)
+        for chunk in _chunks(served, self._batch_size):
+            images = self._pictures(x[chunk], asked[chunk])
+            if self.quantise:
+                images = round8(images)
+            margins[chunk] = self._margins(images, asked[chunk])
+            self._record(images, asked[chunk], margins[chunk])
+        return margins
+
+    def _pictures(self, points: Images | torch.Tensor, rows: Rows) -> Images:
+        if self._decoder is None:
+            return to_array(points)
+        with torch.no_grad():
+            return to_array(self._decoder(torch.as_tensor(points), rows))
+
+    def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
+        total = np.zeros(len(images), dtype=np.float32)
+        for chunk in _chunks(np.arange(len(images)), self._batch_size):
+            for model, references, threshold in zip(
+                self._members, self._references, self._thresholds, strict=True
+            ):
+                found = model.embed(np.ascontiguousarray(images[chunk]))
+                similarity = np.einsum("nd,nd->n", found, references[rows[chunk]])
+                total[chunk] += self._sign * (similarity - threshold) / len(self._members)
+        return total
+
+    def _record(
+        self, images: Images | torch.Tensor, rows: Rows, margins: NDArray[np.floating]
+    ) -> None:
+        won = np.flatnonzero(margins > 0)
+        if self._recording and won.size:
+            self._ledger.record(to_array(images[won]), self._rows[rows[won]])
+
+    def _asked(self, x: Images | torch.Tensor, rows: Rows | None) -> Rows:
+        asked = np.arange(len(self._rows)) if rows is None else np.asarray(rows, dtype=np.intp)
+        if len(asked) != len(x):
+            raise DataError(f"asked {len(x)} pictures for {len(asked)} rows; they must be as many")
+        return asked
+
+    def _require(self, level: Access) -> None:
+        if self.access < level:
+            raise AccessDenied(
+                f"a question of level {level.name} was asked, {self.access.name} is allowed"
+            )
+
+
+def _chunks(rows: Rows, size: int) -> list[Rows]:
+    return [rows[k : k + size] for k in range(0, len(rows), size)]
+
+
+def _embed_references(
+    members: Sequence[FRModel], probe: Probe, batch_size: int
+) -> list[NDArray[np.float32]]:
+    if probe.references is None:
+        given = probe.reference_embeddings
+        if given is None or len(members) > 1:
+            raise DataError("several models need the references as pictures, not as embeddings")
+        return [given]
+    pictures = probe.references
+    if not len(pictures):
+        return [np.zeros((0, member.card.embedding_dim), np.float32) for member in members]
+    return [
+        np.concatenate(
+            [member.embed(pictures[c]) for c in _chunks(np.arange(len(pictures)), batch_size)]
+        )
+        for member in members
+    ]

@@ -1,0 +1,102 @@
+"""What the attacker holds: the pictures he may change, and what he knows beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onnxfr.errors import DataError
+from onnxfr.threat import Batch
+from onnxfr.types import Embeddings, Images
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One batch of games; row i means the same pair everywhere.
+
+    Args:
+        images: the pictures that may be changed.
+        ids: one stable id per pair; it decides the pair's random draws.
+        references: the pictures to escape from or to be taken for.
+        reference_embeddings: stands in for ``references`` where only templates are stored.
+        starts: points to begin from, for attacks that walk in from outside.
+        landmarks: ``(N, K, 2)`` positions (x, y) in the pixels of ``images``.
+        pool: faces of other people, shared by all rows.
+    """
+
+    images: Images
+    ids: tuple[str, ...]
+    references: Images | None = None
+    reference_embeddings: Embeddings | None = None
+    starts: Images | None = None
+    landmarks: NDArray[np.float32] | None = None
+    pool: Images | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("images", "references", "starts", "pool"):
+            value = getattr(self, name)
+            if value is not None:
+                _check_images(name, value)
+        if len(self.ids) != len(self.images):
+            raise DataError(f"expected {len(self.images)} pair ids, got {len(self.ids)}")
+        for name in ("references", "reference_embeddings", "starts", "landmarks"):
+            value = getattr(self, name)
+            if value is not None and len(value) != len(self.images):
+                raise DataError(f"expected {len(self.images)} {name}, got {len(value)}")
+        if self.references is None and self.reference_embeddings is None:
+            raise DataError("a probe needs references, as pictures or as embeddings")
+        if self.starts is not None and self.starts.shape != self.images.shape:
+            raise DataError(
+                f"expected starts of shape {self.images.shape}, got {self.starts.shape}"
+            )
+        if self.landmarks is not None and self.landmarks.shape[1:] != (
+            self.landmarks.shape[1],
+            2,
+        ):
+            raise DataError(f"expected landmarks (N, K, 2), got {self.landmarks.shape}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: NDArray[np.intp]) -> Probe:
+        """Return some of the games."""
+
+        def some(value: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+            return None if value is None else value[rows]
+
+        return replace(
+            self,
+            images=self.images[rows],
+            ids=tuple(self.ids[int(row)] for row in rows),
+            references=some(self.references),
+            reference_embeddings=some(self.reference_embeddings),
+            starts=some(self.starts),
+            landmarks=some(self.landmarks),
+        )
+
+
+def _check_images(name: str, images: Images) -> None:
+    if not isinstance(images, np.ndarray) or images.dtype != np.float32:
+        kind = getattr(images, "dtype", type(images).__name__)
+        raise DataError(f"{name} must be float32 arrays in [0, 1], got {kind}")
+    if images.ndim != 4 or images.shape[1] != 3:
+        raise DataError(f"{name} must be (N, 3, H, W), got shape {images.shape}")
+    if images.size and not (images.min() >= 0 and images.max() <= 1):
+        raise DataError(f"{name} must lie in [0, 1] without NaN; divide bytes by 255")
+
+
+def to_array(images: Images | torch.Tensor) -> Images:
+    """Return pictures as the float32 arrays that onnxruntime takes."""
+    if isinstance(images, torch.Tensor):
+        images = images.detach().cpu().numpy()
+    return np.asarray(images, dtype=np.float32)
+
+
+def round8(images: Batch) -> Batch:
+    """Return the pictures as an 8-bit file would hold them."""
+    if isinstance(images, np.ndarray):
+        return np.asarray(np.round(images * 255) / 255, dtype=np.float32)
+    return (images * 255).round() / 255

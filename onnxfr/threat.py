@@ -1,0 +1,108 @@
+"""What the attacker may change and how often he may ask: norm, budget, query cap, region."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onnxfr.errors import SpecError
+from onnxfr.types import Norm
+
+Batch = TypeVar("Batch", NDArray[np.float32], torch.Tensor)
+"""NumPy or torch: what goes in comes out."""
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threat:
+    """The rules of one game; ``eps`` None means: as small as possible.
+
+    Args:
+        norm: ``linf`` or the normalised ``l2`` (root mean square change).
+        eps: the budget in [0, 1] pixel units, for all rows or one per row.
+        max_queries: cap per row on decisions and scores together, and on gradients on their own.
+        region: where pixels may change: 1 inside, 0 outside, broadcastable to ``(N, 3, H, W)``.
+    """
+
+    norm: Norm = "linf"
+    eps: float | NDArray[np.float64] | None = None
+    max_queries: int | None = None
+    region: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        if self.norm not in get_args(Norm):
+            raise SpecError(f"a norm is one of {', '.join(get_args(Norm))}; got {self.norm!r}")
+        if self.eps is not None:
+            budget = np.asarray(self.eps, dtype=np.float64)
+            if budget.ndim > 1 or not ((budget >= 0) & (budget <= 1)).all():
+                raise SpecError(f"eps lies in [0, 1] (8/255 for 8 grey levels); got {self.eps!r}")
+        if self.max_queries is not None and self.max_queries < 1:
+            raise SpecError(f"max_queries is at least 1; got {self.max_queries}")
+
+    def take(self, rows: NDArray[np.intp]) -> Threat:
+        """Return the rules of some rows."""
+        eps, region = self.eps, self.region
+        if isinstance(eps, np.ndarray) and eps.ndim:
+            eps = eps[rows]
+        if region is not None and region.ndim == 4 and len(region) > 1:
+            region = region[rows]
+        return replace(self, eps=eps, region=region)
+
+    def within(self, eps: float | NDArray[np.float64]) -> Threat:
+        """Return the same rules under another budget."""
+        return replace(self, eps=eps)
+
+    def radius(self, like: torch.Tensor) -> torch.Tensor:
+        """Return the budget of each row of ``like`` as ``(N, 1, 1, 1)``."""
+        assert self.eps is not None, "this threat has no budget"
+        budget = torch.as_tensor(self.eps, dtype=like.dtype, device=like.device)
+        return budget.expand(len(like)).reshape(-1, 1, 1, 1)
+
+    def distance(self, clean: Batch, adv: Batch) -> Batch:
+        """Return the size of each row's change in this norm, ``(N,)``."""
+        if isinstance(clean, np.ndarray):
+            pair = torch.from_numpy(clean), torch.from_numpy(adv)
+            return self.distance(*pair).numpy()
+        change = (adv - clean).flatten(1)
+        if self.norm == "linf":
+            return change.abs().amax(1) if len(change) else change.new_zeros(0)
+        # Squares of single grey levels underflow nothing, but their float32 sum drifts.
+        return change.double().square().mean(1).sqrt().to(clean.dtype)
+
+    def project(self, clean: Batch, adv: Batch) -> Batch:
+        """Return the point of region, ball and pixel range nearest to ``adv``."""
+        if isinstance(clean, np.ndarray):
+            return self.project(torch.from_numpy(clean), torch.from_numpy(adv)).numpy()
+        change = self.restrict(adv - clean)
+        if self.eps is not None and self.norm == "linf":
+            radius = self.radius(clean)
+            change = torch.minimum(torch.maximum(change, -radius), radius)
+        elif self.eps is not None:
+            size = self.distance(torch.zeros_like(change), change).reshape(-1, 1, 1, 1)
+            change = change * (self.radius(clean) / size.clamp_min(_TINY)).clamp_max(1.0)
+        return (clean + change).clamp(0.0, 1.0)
+
+    def restrict(self, change: torch.Tensor) -> torch.Tensor:
+        """Return a change or gradient with everything outside the region set to zero."""
+        if self.region is None:
+            return change
+        return change * torch.as_tensor(self.region, dtype=change.dtype, device=change.device)
+
+    def steepest(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the direction of steepest ascent, of size 1 in this norm (0 where flat)."""
+        gradient = self.restrict(gradient)
+        if self.norm == "linf":
+            return gradient.sign()
+        values = max(gradient[:1].numel(), 1)
+        size = gradient.flatten(1).square().sum(1).sqrt().clamp_min(_TINY) / math.sqrt(values)
+        return gradient / size.reshape(-1, 1, 1, 1)
+
+    def slope(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return how fast the margin grows along ``steepest``, per unit of distance, ``(N,)``."""
+        return (self.restrict(gradient) * self.steepest(gradient)).flatten(1).sum(1)
