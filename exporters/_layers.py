@@ -17,6 +17,7 @@ from onnxfr.exporters._graph_writer import GraphWriter
 Pads = tuple[int, int, int, int]
 Pair = tuple[int, int]
 Array = NDArray[Any]
+PoolKind = Literal["max", "average"]
 MAX_WINDOW = 4096
 
 
@@ -128,7 +129,7 @@ def l2_normalise(graph: GraphWriter, x: str, eps: float, axes: tuple[int, ...]) 
     return graph.add("Div", [x, graph.add("Sqrt", [raised])])
 
 
-def global_pool(graph: GraphWriter, x: str, kind: Literal["max", "average"]) -> str:
+def global_pool(graph: GraphWriter, x: str, kind: PoolKind) -> str:
     """Pool each channel to one number, keeping four axes."""
     return graph.add("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", [x])
 
@@ -136,7 +137,7 @@ def global_pool(graph: GraphWriter, x: str, kind: Literal["max", "average"]) -> 
 def pool(
     graph: GraphWriter,
     x: str,
-    kind: Literal["max", "average"],
+    kind: PoolKind,
     kernel: Pair,
     stride: Pair,
     pads: Pads = (0, 0, 0, 0),
