@@ -98,4 +98,10 @@ def import_model(
 def _confidence(probe: Any) -> str:
     if probe is None:
         return ""
-    return f"  (confidence {probe.confidence:.3f} on {probe.pairs} pairs)"
+    rival = probe.runner_up
+    lead = (
+        f", d′ ahead of the runner-up by {probe.table[0].d_prime - rival.d_prime:.2f}"
+        if rival
+        else ""
+    )
+    return f"  (confidence {probe.confidence:.3f} on {probe.pairs} pairs{lead})"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper, version_converter
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
-from onnxfr.errors import UnsupportedModel
+from onnxfr.errors import EngineError, UnsupportedModel
 from onnxfr.models.card import Repair
+from onnxfr.models.sessions import open_session
 from onnxfr.models.structure import graph_inputs, shape_of
 from onnxfr.models.vendor import all_graphs, all_tensors, opset_of
 
@@ -29,6 +32,7 @@ def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]
     model.CopyFrom(vendor)
     repairs: list[Repair] = []
     _lift_opset(model, repairs)
+    _lower_opset(model, repairs)
     graph = model.graph
     inputs = graph_inputs(graph)
     if len(inputs) != len(graph.input):
@@ -67,6 +71,51 @@ def _lift_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
     model.CopyFrom(lifted)
     detail = f"opset {opset} lifted to {OLDEST_OPSET + 2}"
     repairs.append(Repair(name="opset", detail=detail))
+
+
+def _lower_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
+    """Restamp a file newer than onnxruntime where no operator it uses has changed since."""
+    opset = opset_of(model)
+    if _engine_reads(opset):
+        return
+    needed = max(
+        (
+            onnx.defs.get_schema(node.op_type, opset, "").since_version
+            for graph in all_graphs(model)
+            for node in graph.node
+            if node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type, opset, "")
+        ),
+        default=opset,
+    )
+    older = next((v for v in range(opset, needed - 1, -1) if _engine_reads(v)), None)
+    if older is None:
+        raise UnsupportedModel(
+            f"the model is written in opset {opset} and uses operators this onnxruntime does not "
+            "know yet: update onnxruntime or export with an older opset"
+        )
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = older
+    detail = f"opset {opset} restamped as {older}: none of its operators changed in between"
+    repairs.append(Repair(name="opset", detail=detail, max_abs=0.0))
+
+
+@cache
+def _engine_reads(opset: int) -> bool:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "probe",
+        [value("x", TensorProto.FLOAT, [1])],
+        [value("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = _newest_ir()
+    try:
+        open_session(model, threads=1)
+    except EngineError:
+        return False
+    return True
 
 
 def _bake_switches(graph: onnx.GraphProto, repairs: list[Repair]) -> None:

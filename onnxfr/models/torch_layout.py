@@ -53,7 +53,8 @@ def _measure(module: torch.nn.Module, size: tuple[int, int], device: torch.devic
             laid_out = module.to(memory_format=layout)  # type: ignore[call-overload]
             variable = pictures.clone(memory_format=layout).requires_grad_(True)
             begin = _clock(device)
-            torch.autograd.grad(laid_out(variable)[:, 0].sum(), variable)
+            with torch.enable_grad():
+                torch.autograd.grad(laid_out(variable)[:, 0].sum(), variable)
             seconds[name] = min(seconds[name], _clock(device) - begin)
     module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     gains = seconds["channels-last"] < _CLEAR_GAIN * seconds["planes"]

@@ -1,0 +1,64 @@
+"""The input gradient against central differences of onnxruntime's own scores.
+
+The step is the one at which the differences themselves have settled, judged without looking at the
+gradient: too small a step measures float32 noise, too large a one curvature and kinks.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onnxfr.models.wrapper import OnnxModel
+from onnxfr.rng import stream
+from onnxfr.types import Images
+
+_STEPS = (1e-6, 2e-6, 4e-6, 8e-6, 1.6e-5, 3.2e-5, 6.4e-5, 1.3e-4)
+_WIDE_STEP = 1e-3
+_DIRECTIONS = 8
+_PICTURES = 4
+
+
+def gradient_error(model: OnnxModel, batch: Images) -> float:
+    """Largest relative error, over pictures, of the gradient against onnxruntime's differences.
+
+    Along each random direction the score is the embedding's component in which it moves most, found
+    by one wide difference: a step small enough to meet hardly a kink then still stands far above
+    float32 noise. The error is the distance of the vectors of slopes along the directions, relative
+    to the length of the measured one.
+    """
+    worst = 0.0
+    for k in range(min(_PICTURES, len(batch))):
+        image = batch[k : k + 1]
+        rng = stream(0, "gradient directions", k)
+        directions = rng.integers(0, 2, (_DIRECTIONS, *image.shape[1:])).astype(np.float32) * 2 - 1
+        moves = _central_difference(model, image, directions, _WIDE_STEP)[0]
+        scores = moves / np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-12)
+        variable = torch.from_numpy(image.repeat(_DIRECTIONS, axis=0)).requires_grad_(True)
+        score = (model.embed_grad(variable) * torch.from_numpy(scores.astype(np.float32))).sum()
+        (slopes,) = torch.autograd.grad(score, variable)
+        ladder = []
+        for step in _STEPS:
+            change, moved = _central_difference(model, image, directions, step)
+            measured = (change * scores).sum(axis=1)
+            predicted = (moved * slopes.numpy()).sum(axis=(1, 2, 3), dtype=np.float64)
+            ladder.append((measured, predicted))
+        jumps = [float(np.linalg.norm(a[0] - b[0])) for a, b in pairwise(ladder)]
+        measured, predicted = ladder[int(np.argmin(jumps))]
+        length = max(float(np.linalg.norm(measured)), 1e-12)
+        worst = max(worst, float(np.linalg.norm(measured - predicted)) / length)
+    return worst
+
+
+def _central_difference(
+    model: OnnxModel, image: Images, directions: NDArray[np.float32], step: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return embedding change and picture change per unit step, the latter as float32 made it."""
+    pictures = np.concatenate([image + step * directions, image - step * directions])
+    rows = model.engine.run(pictures.astype(np.float32)).astype(np.float64)
+    up, down = np.split(rows, 2)
+    above, below = np.split(pictures.astype(np.float64), 2)
+    return (up - down) / (2 * step), (above - below) / (2 * step)
