@@ -30,10 +30,7 @@ def second_opinion(model: onnx.ModelProto) -> SecondOpinion:
         return SecondOpinion(None, "onnx2torch is not installed")
     try:
         convert = _import_onnx2torch().convert
-        # It trusts the file's node names and mutates the model it is given.
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        module: torch.nn.Module = convert(copy)
+        module: torch.nn.Module = convert(_anonymous(model))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         return SecondOpinion(None, f"onnx2torch cannot convert it: {reason}")
@@ -41,6 +38,19 @@ def second_opinion(model: onnx.ModelProto) -> SecondOpinion:
     module.eval()
     module.requires_grad_(False)
     return SecondOpinion(module)
+
+
+def _anonymous(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy with node names of ours.
+
+    onnx2torch alters the model it is given, and writes node names into the Python code it generates
+    without escaping them: a quotation mark in a vendor's file would run as code.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for index, node in enumerate(copy.graph.node):
+        node.name = f"node_{index}"
+    return copy
 
 
 def _import_onnx2torch() -> ModuleType:
