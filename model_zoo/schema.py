@@ -75,7 +75,7 @@ class ZooCard(_Part):
     input_width: int = Field(ge=8, le=4096)
     embedding_dim: int = Field(ge=1)
     parameters: float | None = Field(default=None, gt=0)
-    """In millions, as the paper prints them."""
+    """In millions."""
     preprocessing: str
     template: str = "arcface"
     licence: str = Field(min_length=2)

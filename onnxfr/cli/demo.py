@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 _LINES = 5
 _SUITE = "quick"
-_WORST_FIRST = {"problem": 0, "caution": 1, "info": 2}
+_FILLERS = ("eer", "d_prime", "rejected_pairs", "auc", "accuracy_std")
 
 
 def demo(
@@ -37,19 +41,29 @@ def demo(
     """
     begin = time.perf_counter()
     story = _Story(total=5)
-    with story.step("model") as say:
-        say(_get_model(model))
-    with story.step("faces") as say:
-        say(_faces_line(_open_faces(data)))
-    with story.step("check") as say:
-        say(_check(model, data))
-    with story.step("evaluate") as say:
+    with story.step("model") as step:
+        step.result = _get_model(model, step.now)
+    with story.step("faces") as step:
+        step.now(f"opening {data}, fetched if need be")
+        step.result = _faces_line(_open_faces(data))
+    with story.step("check") as step:
+        step.now("comparing both engines and their gradients")
+        step.result = _check(model, data)
+    with story.step("evaluate") as step:
         store, results = _evaluate(model, data, output.absolute())
-        say(_results_line(results))
-    with story.step("report") as say:
+        step.result = _results_line(results)
+    with story.step("report") as step:
         written = _write(store)
-        say(f"{written.page.stat().st_size / 1e6:.1f} MB, opens without a network")
+        step.result = f"{written.page.stat().st_size / 1e6:.1f} MB, opens without a network"
     _tell(written, results, time.perf_counter() - begin)
+
+
+@dataclass
+class _Step:
+    """One step at work: ``now`` says what is being done, ``result`` what came of it."""
+
+    now: Callable[[str], None]
+    result: str = ""
 
 
 class _Story:
@@ -59,28 +73,27 @@ class _Story:
         self._total, self._number = total, 0
 
     @contextmanager
-    def step(self, title: str) -> Iterator[Any]:
-        """Run one step; the value given takes the sentence printed at its end."""
+    def step(self, title: str) -> Iterator[_Step]:
+        """Run one step and print its line at the end."""
         from onnxfr.cli.steps import Steps
 
         self._number += 1
-        said: list[str] = []
+        name = f"{self._number}/{self._total} {title}"
         begin = time.perf_counter()
         with Steps() as steps:
-            steps.show(f"{self._number}/{self._total} {title}", "...")
-            yield said.append
+            step = _Step(partial(steps.show, name))
+            yield step
         seconds = f"{time.perf_counter() - begin:5.1f} s"
-        mark = typer.style(f"{self._number}/{self._total} {title:<9}", bold=True)
-        typer.echo(f"{mark} {seconds}  {' '.join(said)}")
+        typer.echo(f"{typer.style(f'{name:<13}', bold=True)} {seconds}  {step.result}")
 
 
-def _get_model(name: str) -> str:
+def _get_model(name: str, now: Callable[[str], None]) -> str:
     from onnxfr.models.wrapper import load_model
 
     if not Path(name).is_dir():
         from onnxfr.model_zoo.obtaining import get
 
-        get(name)
+        get(name, tell=now)
     card = load_model(name).card
     size = f"{card.input_height}x{card.input_width} -> {card.embedding_dim}"
     return f"{card.name}, {size}, licence {card.licence}"
@@ -162,22 +175,22 @@ def _write(store: RunStore) -> Written:
 
 def _tell(written: Written, results: Sequence[Result], seconds: float) -> None:
     typer.echo("")
-    for line in _what_matters(written.verdicts, results):
-        typer.echo(f"  {line}")
+    width = min(shutil.get_terminal_size().columns, 100)
+    for line in what_matters(written.verdicts, results):
+        typer.echo(textwrap.fill(line, width, initial_indent="  * ", subsequent_indent="    "))
     typer.echo("")
     typer.echo(f"report  {typer.style(str(written.page), bold=True)}")
-    typer.echo(
-        f"took    {seconds:.0f} s. Your own model: onnxfr import vendor.onnx -o DIR --data ..."
-    )
+    typer.echo(f"took    {seconds:.0f} s")
+    typer.echo("next    your own model: onnxfr import vendor.onnx -o DIR --data folder:FACES")
 
 
-def _what_matters(verdicts: Sequence[Verdict], results: Sequence[Result]) -> list[str]:
-    """Return the report's findings, worst first, filled up with the first numbers behind them."""
+def what_matters(verdicts: Sequence[Verdict], results: Sequence[Result]) -> list[str]:
+    """Return five lines: the report's findings, filled up with numbers they do not mention."""
     from onnxfr.evaluators.report.wording import measure_name, value_text
 
-    ordered = sorted(verdicts, key=lambda each: _WORST_FIRST[each.level])
-    lines = [f"{each.level:<8} {each.sentence}" for each in ordered]
-    for result in results:
-        if result.metric in ("accuracy", "tar", "eer", "rejected_pairs"):
-            lines.append(f"{'':8} {measure_name(result)}: {value_text(result)}")
+    lines = [verdict.sentence for verdict in verdicts]
+    for metric in _FILLERS:
+        chosen = next((result for result in results if result.metric == metric), None)
+        if chosen is not None:
+            lines.append(f"{measure_name(chosen)}: {value_text(chosen)}")
     return lines[:_LINES]
