@@ -7,7 +7,7 @@ model file ever becomes a name, an attribute or a line of code.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -19,6 +19,28 @@ from onnxfr.models.graph.values import BATCHES, Affine, Size, Value
 LARGEST_FOLDED_TENSOR = 2**28
 
 _META = torch.device("meta")
+
+SMALL = 4096
+
+_MODEST: set[Callable[..., Any]] = {
+    torch.add,
+    torch.cat,
+    torch.index_select,
+    torch.mul,
+    torch.select,
+    torch.sub,
+    torch.unsqueeze,
+    torch.Tensor.reshape,
+    torch.Tensor.to,
+}
+"""Functions that cannot make a giant of small inputs."""
+
+
+def modest(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Mark a function whose result is no larger than the product of its inputs."""
+    _MODEST.add(function)
+    return function
+
 
 _NOT_FROM_SHAPES = (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError)
 """What torch raises where shapes do not suffice, or a batch size does not fit the graph."""
@@ -45,6 +67,36 @@ class Builder:
         """Return the value of ``function`` applied to values, sizes and plain Python numbers."""
         results = self._try(function, args, kwargs)
         trials = None if results is None else tuple(result for (result,) in results)
+        return self.emit_known(trials, function, *args, **kwargs)
+
+    def emit_shaped(
+        self, like: Value, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Value:
+        """Like :meth:`emit` for a result of the shape and type of ``like``, which saves the trials.
+
+        For many operations torch finds the shape by slow Python code that takes seconds to load.
+        """
+        if like.real:
+            return self.emit(function, *args, **kwargs)
+        return self.emit_known(like.trials, function, *args, **kwargs)
+
+    def emit_broadcast(self, function: Callable[..., Any], left: Value, right: Any) -> Value:
+        """Like :meth:`emit` for arithmetic on two values, of which ``right`` may be a number."""
+        other = right if isinstance(right, Value) else left
+        if left.trials is None or other.trials is None or (left.real and other.real):
+            return self.emit(function, left, right)
+        pairs = zip(left.trials, other.trials, strict=True)
+        trials = tuple(broadcast(mine, theirs) for mine, theirs in pairs)
+        return self.emit_known(trials, function, left, right)
+
+    def emit_known(
+        self,
+        trials: tuple[Tensor, ...] | None,
+        function: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Value:
+        """Like :meth:`emit` for a result whose trials are already worked out."""
         value = Value(trials)
         if value.constant is None:
             value.place = self._call(function, args, kwargs)
@@ -109,7 +161,8 @@ class Builder:
             with torch.no_grad():
                 return function(*_fill(args, read, at), **_fill(kwargs, read, at))
 
-        if not only_shapes:
+        small = sum(value.trials[trial].numel() for value in values if value.trials) <= SMALL
+        if not only_shapes and not (small and function in _MODEST):
             self._refuse_giants(lambda: run(lambda value: tensor_of(value).to(_META)))
         result = run(tensor_of)
         return (result,) if isinstance(result, Tensor) else tuple(result)
@@ -123,11 +176,7 @@ class Builder:
         except _NOT_FROM_SHAPES:
             return
         for result in [results] if isinstance(results, Tensor) else results:
-            if result.numel() > LARGEST_FOLDED_TENSOR:
-                raise UnsafeFile(
-                    f"a constant of the model unfolds into {result.numel()} numbers, expected at "
-                    f"most {LARGEST_FOLDED_TENSOR}; no face-recognition network needs that"
-                )
+            refuse_giant(result.numel())
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -176,6 +225,29 @@ class Builder:
                     node = self.graph.call_function(operator.add, (node, size.offset))
             self._sizes[size] = node
         return self._sizes[size]
+
+
+def refuse_giant(count: int) -> None:
+    """Raise if a constant would hold more numbers than any sensible network needs."""
+    if count > LARGEST_FOLDED_TENSOR:
+        raise UnsafeFile(
+            f"a constant of the model unfolds into {count} numbers, expected at most "
+            f"{LARGEST_FOLDED_TENSOR}; no face-recognition network needs that"
+        )
+
+
+def broadcast(left: Tensor, right: Tensor) -> Tensor:
+    """Return a tensor without content of the shape and type that arithmetic would give."""
+    shape = broadcast_shape(left.shape, right.shape)
+    return torch.empty(shape, dtype=torch.promote_types(left.dtype, right.dtype), device=_META)
+
+
+def broadcast_shape(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    """Return the shape both shapes broadcast to."""
+    rank = max(len(left), len(right))
+    longer = (1,) * (rank - len(left)) + tuple(left)
+    other = (1,) * (rank - len(right)) + tuple(right)
+    return [b if a == 1 else a for a, b in zip(longer, other, strict=True)]
 
 
 def _values_in(arguments: Any) -> list[Value]:

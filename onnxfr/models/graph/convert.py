@@ -7,6 +7,7 @@ from collections.abc import Iterator, MutableMapping
 
 import onnx
 import onnx.inliner
+import torch
 from onnx import AttributeProto
 from torch import fx
 
@@ -31,7 +32,7 @@ def to_torch(model: onnx.ModelProto) -> fx.GraphModule:
     Raises:
         UnsupportedOperator: a node has no differentiable form.
         UnreadableModel: the graph contradicts itself.
-        UnsupportedModel: the network does not take exactly one input.
+        UnsupportedModel: the network does not take exactly one input, or cannot run on it.
     """
     return _Conversion(model).run()
 
@@ -56,7 +57,9 @@ class _Conversion:
         self._builder = Builder(_image_shape(inputs[0]))
         scope: Scope = {inputs[0].name: self._builder.image}
         self._convert(graph, scope, depth=0)
-        return self._builder.finish(_look_up(scope, graph.output[0].name))
+        module = self._builder.finish(_look_up(scope, graph.output[0].name))
+        _rehearse(module, inputs[0])
+        return module
 
     def _convert(self, graph: onnx.GraphProto, scope: Scope, depth: int) -> None:
         if graph.sparse_initializer:
@@ -113,6 +116,21 @@ def _image_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     dims = value.type.tensor_type.shape.dim
     sizes = tuple(dim.dim_value for dim in dims[1:])
     return sizes if sizes and all(size > 0 for size in sizes) else None
+
+
+def _rehearse(module: fx.GraphModule, value: onnx.ValueInfoProto) -> None:
+    """Run once where the file fixes the size, so that what cannot run fails here and now."""
+    shape = _image_shape(value)
+    if shape is None:
+        return
+    batch = value.type.tensor_type.shape.dim[0].dim_value or 1
+    try:
+        with torch.no_grad():
+            module(torch.zeros(batch, *shape))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        raise UnsupportedModel(
+            f"the converted network cannot run on {batch} x {list(shape)}: {error}"
+        ) from error
 
 
 def _look_up(scope: Scope, name: str) -> Value:

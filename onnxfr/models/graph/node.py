@@ -70,6 +70,10 @@ class Node:
         """Write one torch operation (see :meth:`Builder.emit`)."""
         return self.builder.emit(function, *args, **kwargs)
 
+    def emit_like_input(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Value:
+        """Write one torch operation whose result has the shape and type of the first input."""
+        return self.builder.emit_shaped(self[0], function, *args, **kwargs)
+
     def emit_many(
         self, count: int, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> list[Value]:

@@ -25,7 +25,7 @@ PLAIN: dict[str, Callable[..., Tensor]] = {
 
 def _plain(function: Callable[..., Tensor]) -> Rule:
     def rule(node: Node) -> Value:
-        return node.emit(function, node[0])
+        return node.emit_like_input(function, node[0])
 
     return rule
 
@@ -37,19 +37,19 @@ for _name, _function in PLAIN.items():
 @operator("LeakyRelu")
 def leaky_relu(node: Node) -> Value:
     """Rectifier with a fixed slope below zero."""
-    return node.emit(F.leaky_relu, node[0], node.real("alpha", 0.01))
+    return node.emit_like_input(F.leaky_relu, node[0], node.real("alpha", 0.01))
 
 
 @operator("Elu")
 def elu(node: Node) -> Value:
     """Exponential below zero."""
-    return node.emit(F.elu, node[0], node.real("alpha", 1.0))
+    return node.emit_like_input(F.elu, node[0], node.real("alpha", 1.0))
 
 
 @operator("Celu", since=12)
 def celu(node: Node) -> Value:
     """Continuously differentiable ELU."""
-    return node.emit(F.celu, node[0], node.real("alpha", 1.0))
+    return node.emit_like_input(F.celu, node[0], node.real("alpha", 1.0))
 
 
 @operator("Selu")
@@ -57,7 +57,7 @@ def selu(node: Node) -> Value:
     """Scaled ELU with the constants of the file."""
     alpha = node.real("alpha", 1.67326319217681884765625)
     gamma = node.real("gamma", 1.05070102214813232421875)
-    return node.emit(scaled_elu, node[0], alpha, gamma)
+    return node.emit_like_input(scaled_elu, node[0], alpha, gamma)
 
 
 def scaled_elu(x: Tensor, alpha: float, gamma: float) -> Tensor:
@@ -68,19 +68,21 @@ def scaled_elu(x: Tensor, alpha: float, gamma: float) -> Tensor:
 @operator("Softplus")
 def softplus(node: Node) -> Value:
     """Smooth rectifier; the far end stays exact in float64."""
-    return node.emit(F.softplus, node[0], 1.0, 50.0)
+    return node.emit_like_input(F.softplus, node[0], 1.0, 50.0)
 
 
 @operator("ThresholdedRelu", since=10)
 def thresholded_relu(node: Node) -> Value:
     """Zero up to a threshold, identity above."""
-    return node.emit(F.threshold, node[0], node.real("alpha", 1.0), 0.0)
+    return node.emit_like_input(F.threshold, node[0], node.real("alpha", 1.0), 0.0)
 
 
 @operator("HardSigmoid")
 def hard_sigmoid(node: Node) -> Value:
     """Straight line clipped to [0, 1]."""
-    return node.emit(clipped_line, node[0], node.real("alpha", 0.2), node.real("beta", 0.5))
+    return node.emit_like_input(
+        clipped_line, node[0], node.real("alpha", 0.2), node.real("beta", 0.5)
+    )
 
 
 def clipped_line(x: Tensor, slope: float, offset: float) -> Tensor:
@@ -91,7 +93,7 @@ def clipped_line(x: Tensor, slope: float, offset: float) -> Tensor:
 @operator("Shrink", since=9)
 def shrink(node: Node) -> Value:
     """Zero near the origin, moved towards it outside."""
-    return node.emit(shrunk, node[0], node.real("lambd", 0.5), node.real("bias", 0.0))
+    return node.emit_like_input(shrunk, node[0], node.real("lambd", 0.5), node.real("bias", 0.0))
 
 
 def shrunk(x: Tensor, limit: float, bias: float) -> Tensor:
@@ -104,38 +106,38 @@ def shrunk(x: Tensor, limit: float, bias: float) -> Tensor:
 def gelu(node: Node) -> Value:
     """Gaussian error linear unit."""
     form = node.choice("approximate", "none", "tanh")
-    return node.emit(F.gelu, node[0], approximate=form)
+    return node.emit_like_input(F.gelu, node[0], approximate=form)
 
 
 @operator("Gelu", domain=MICROSOFT)
 def microsoft_gelu(node: Node) -> Value:
     """Exact GELU."""
-    return node.emit(F.gelu, node[0])
+    return node.emit_like_input(F.gelu, node[0])
 
 
 @operator("BiasGelu", domain=MICROSOFT)
 def bias_gelu(node: Node) -> Value:
     """Exact GELU of a biased input."""
-    return node.emit(F.gelu, node.emit(torch.add, node[0], node[1]))
+    return node.emit_like_input(F.gelu, node.emit(torch.add, node[0], node[1]))
 
 
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(node: Node) -> Value:
     """GELU by its tanh approximation, with an optional bias."""
     x = node[0] if node.get(1) is None else node.emit(torch.add, node[0], node[1])
-    return node.emit(F.gelu, x, approximate="tanh")
+    return node.emit_like_input(F.gelu, x, approximate="tanh")
 
 
 @operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(node: Node) -> Value:
     """GELU by a logistic function."""
-    return node.emit(swish_of, node[0], node.real("alpha", 1.702))
+    return node.emit_like_input(swish_of, node[0], node.real("alpha", 1.702))
 
 
 @operator("Swish", since=24)
 def swish(node: Node) -> Value:
     """Input times its logistic function."""
-    return node.emit(swish_of, node[0], node.real("alpha", 1.0))
+    return node.emit_like_input(swish_of, node[0], node.real("alpha", 1.0))
 
 
 def swish_of(x: Tensor, alpha: float) -> Tensor:
@@ -149,13 +151,13 @@ def prelu(node: Node) -> Value:
     x, slope = node[0], node[1].constant
     if slope is not None and slope.numel() == 1:
         if x.rank is not None and slope.dim() <= x.rank:
-            return node.emit(F.leaky_relu, x, float(slope))
+            return node.emit_like_input(F.leaky_relu, x, float(slope))
     elif slope is not None and x.shape is not None and len(x.shape) >= 2:
         shape = (1,) * (len(x.shape) - slope.dim()) + tuple(slope.shape)
         if shape[1] == x.shape[1] == slope.numel():
             weight = Value.constant_of(slope.reshape(-1))
-            return node.emit(channel_prelu, x, weight)
-    return node.emit(broadcast_prelu, x, node[1])
+            return node.emit_like_input(channel_prelu, x, weight)
+    return node.emit_like_input(broadcast_prelu, x, node[1])
 
 
 def broadcast_prelu(x: Tensor, slope: Tensor) -> Tensor:
@@ -202,7 +204,7 @@ def softmax_flat(node: Node) -> Value:
 @operator("Softmax", since=13)
 def softmax(node: Node) -> Value:
     """Softmax over one axis."""
-    return node.emit(torch.softmax, node[0], node.integer("axis", -1))
+    return node.emit_like_input(torch.softmax, node[0], node.integer("axis", -1))
 
 
 @operator("LogSoftmax")
@@ -214,7 +216,7 @@ def log_softmax_flat(node: Node) -> Value:
 @operator("LogSoftmax", since=13)
 def log_softmax(node: Node) -> Value:
     """Log-softmax over one axis."""
-    return node.emit(torch.log_softmax, node[0], node.integer("axis", -1))
+    return node.emit_like_input(torch.log_softmax, node[0], node.integer("axis", -1))
 
 
 @operator("Hardmax")
@@ -226,7 +228,7 @@ def hardmax_flat(node: Node) -> Value:
 @operator("Hardmax", since=13)
 def hardmax(node: Node) -> Value:
     """One at the first largest entry along one axis."""
-    return node.emit(first_largest, node[0], node.integer("axis", -1))
+    return node.emit_like_input(first_largest, node[0], node.integer("axis", -1))
 
 
 def first_largest(x: Tensor, axis: int) -> Tensor:
@@ -245,8 +247,8 @@ _ALONG_AXIS: dict[str, Callable[..., Tensor]] = {
 def _over_flattened(node: Node, name: str) -> Value:
     x, axis = node[0], node.integer("axis", 1)
     if x.rank is not None and axis in (-1, x.rank - 1):
-        return node.emit(_ALONG_AXIS[name], x, -1)
-    return node.emit(apply_flattened, x, axis, name)
+        return node.emit_like_input(_ALONG_AXIS[name], x, -1)
+    return node.emit_like_input(apply_flattened, x, axis, name)
 
 
 def apply_flattened(x: Tensor, axis: int, name: str) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from onnx import TensorProto
 from torch import Tensor
 
+from onnxfr.models.graph.builder import modest, refuse_giant
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.layout import Numbers, as_list
 from onnxfr.models.graph.ops.rounding import integer_through
@@ -89,6 +90,7 @@ def number_range(node: Node) -> Value:
 def spaced(start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     """Return numbers from ``start`` up to, not including, ``limit``."""
     low, high, stride = (t.reshape(()).item() for t in (start, limit, step))
+    refuse_giant(int((high - low) / stride))
     return torch.arange(low, high, stride, dtype=start.dtype, device=start.device)
 
 
@@ -99,6 +101,7 @@ def shape(node: Node) -> Value:
     return node.emit(sizes_of, node[0], node.integer("start", 0), end)
 
 
+@modest
 def sizes_of(x: Tensor, start: int, end: int | None) -> Tensor:
     """Return the sizes of axes ``start`` to ``end`` as integers."""
     device = None if x.is_meta else x.device
@@ -111,6 +114,7 @@ def size(node: Node) -> Value:
     return node.emit(count_of, node[0])
 
 
+@modest
 def count_of(x: Tensor) -> Tensor:
     """Return the number of entries."""
     return torch.tensor(x.numel(), device=None if x.is_meta else x.device)
@@ -148,7 +152,7 @@ def _converted(node: Node, elem_type: int) -> Value:
     if dtype is None:
         result = x if x.dtype is torch.float32 else node.emit(as_float, x, node.builder.anchor)
     elif elem_type in _QUANTISED and x.constant is None and x.dtype is torch.float32:
-        result = node.emit(integer_through, x, *INTEGER_RANGES[elem_type])
+        result = node.emit_like_input(integer_through, x, *INTEGER_RANGES[elem_type])
     elif x.dtype is dtype:
         result = x
     else:
@@ -159,6 +163,7 @@ def _converted(node: Node, elem_type: int) -> Value:
     return result
 
 
+@modest
 def as_float(x: Tensor, like: Tensor) -> Tensor:
     """Convert to the network's own float type."""
     return x.to(like.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxfr.models.graph.builder import modest
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.rules import Rule, operator
 from onnxfr.models.graph.values import Value
@@ -43,7 +44,7 @@ UNARY: dict[str, Callable[..., Tensor]] = {
 
 def _unary(function: Callable[..., Tensor]) -> Rule:
     def rule(node: Node) -> Value:
-        return node.emit(function, node[0])
+        return node.emit_like_input(function, node[0])
 
     return rule
 
@@ -66,34 +67,39 @@ def plain(value: Value, other: Value) -> Any:
 
 def binary(node: Node, function: Callable[..., Tensor]) -> Value:
     """Write a broadcasting function of two values."""
-    left, right = node[0], node[1]
-    return node.emit(function, left, plain(right, left))
+    return node.emit(function, node[0], plain(node[1], node[0]))
+
+
+def arithmetic(node: Node, function: Callable[..., Tensor]) -> Value:
+    """Write a broadcasting function of two values that keeps their type."""
+    return node.builder.emit_broadcast(function, node[0], plain(node[1], node[0]))
 
 
 @operator("Add", since=7)
 def add(node: Node) -> Value:
     """Sum with broadcasting; a bias per channel is merged into the layer before it."""
-    return _merged(node, 1.0) or binary(node, torch.add)
+    return _merged(node, 1.0) or arithmetic(node, torch.add)
 
 
 @operator("Sub", since=7)
 def sub(node: Node) -> Value:
     """Difference with broadcasting."""
-    return binary(node, torch.sub)
+    return arithmetic(node, torch.sub)
 
 
 @operator("Mul", since=7)
 def mul(node: Node) -> Value:
     """Product with broadcasting; a factor per channel is merged into the layer before it."""
-    return _merged(node, 0.0) or binary(node, torch.mul)
+    return _merged(node, 0.0) or arithmetic(node, torch.mul)
 
 
 @operator("Div", since=7)
 def div(node: Node) -> Value:
     """Quotient with broadcasting; integers are divided as C does, towards zero."""
-    return binary(node, divide)
+    return arithmetic(node, divide)
 
 
+@modest
 def divide(left: Tensor, right: Tensor | float) -> Tensor:
     """Divide; integers towards zero."""
     whole = not left.is_floating_point()
@@ -106,10 +112,11 @@ def power(node: Node) -> Value:
     exponent = node[1].constant
     floating = node[0].dtype is not None and node[0].dtype.is_floating_point
     if exponent is not None and exponent.numel() == 1 and floating and exponent.dim() == 0:
-        return node.emit(torch.pow, node[0], float(exponent))
+        return node.emit_like_input(torch.pow, node[0], float(exponent))
     return node.emit(raise_to, node[0], node[1])
 
 
+@modest
 def raise_to(base: Tensor, exponent: Tensor) -> Tensor:
     """Raise to a power, keeping the type of the base."""
     if base.is_floating_point():
@@ -151,7 +158,8 @@ def _chain(node: Node, function: Callable[..., Tensor]) -> Value:
     values = node.present()
     if len(values) == 1:
         return values[0]
-    return reduce(lambda left, right: node.emit(function, left, right), values)
+    write = node.builder.emit_broadcast
+    return reduce(lambda left, right: write(function, left, right), values)
 
 
 @operator("Clip")
@@ -161,7 +169,7 @@ def clip_attributes(node: Node) -> Value:
     high = node.real("max", torch.inf) if node.has("max") else None
     if low is None and high is None:
         return node[0]
-    return node.emit(torch.clamp, node[0], low, high)
+    return node.emit_like_input(torch.clamp, node[0], low, high)
 
 
 @operator("Clip", since=11)
@@ -171,8 +179,8 @@ def clip(node: Node) -> Value:
     if bounds == [None, None]:
         return node[0]
     if any(isinstance(bound, Value) for bound in bounds):
-        return node.emit(clip_between, node[0], *bounds)
-    return node.emit(torch.clamp, node[0], *bounds)
+        return node.emit_like_input(clip_between, node[0], *bounds)
+    return node.emit_like_input(torch.clamp, node[0], *bounds)
 
 
 def clip_between(x: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxfr.models.graph.builder import modest
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.rules import operator
 from onnxfr.models.graph.values import Value
@@ -19,6 +20,7 @@ def gather(node: Node) -> Value:
     return node.emit(taken, node[0], node[1], axis)
 
 
+@modest
 def taken(x: Tensor, index: Tensor, axis: int) -> Tensor:
     """Pick slices; the axis is replaced by the shape of the index."""
     axis = axis % x.dim()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxfr.models.graph.builder import broadcast_shape, modest
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.rules import operator
 from onnxfr.models.graph.values import Value
@@ -35,6 +36,7 @@ def reshape(node: Node) -> Value:
     return to_known_shape(node, node.emit(reshaped, node[0], node.numbers(1), literal))
 
 
+@modest
 def reshaped(x: Tensor, shape: Numbers, literal_zero: bool) -> Tensor:
     """Reshape by ONNX's rules for 0 and -1; also for an empty batch, where torch refuses -1."""
     sizes = as_list(shape)
@@ -73,6 +75,7 @@ def squeeze(node: Node) -> Value:
     return result if axes is None else to_known_shape(node, result)
 
 
+@modest
 def squeezed(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
     """Drop the given axes, or all of size one."""
     if axes is None:
@@ -99,6 +102,7 @@ def _unsqueezed(node: Node, axes: tuple[int, ...]) -> Value:
     return to_known_shape(node, node.emit(with_unit_axes, node[0], axes))
 
 
+@modest
 def with_unit_axes(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Insert axes of size one at their places in the result."""
     rank = x.dim() + len(axes)
@@ -129,7 +133,19 @@ def concat(node: Node) -> Value:
     values = node.present()
     if len(values) == 1:
         return values[0]
-    return node.emit(torch.cat, tuple(values), node.integer("axis", 0))
+    axis = node.integer("axis", 0)
+    trials = [value.trials for value in values if value.trials is not None]
+    if len(trials) < len(values) or all(value.real for value in values):
+        return node.emit(torch.cat, tuple(values), axis)
+    joined = tuple(joined_shape(parts, axis) for parts in zip(*trials, strict=True))
+    return node.builder.emit_known(joined, torch.cat, tuple(values), axis)
+
+
+def joined_shape(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Return a tensor without content of the shape that joining gives."""
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return torch.empty(shape, dtype=parts[0].dtype, device="meta")
 
 
 @operator("Split", since=2)
@@ -173,6 +189,7 @@ def slice_inputs(node: Node) -> Value:
     return node.emit(cut, node[0], starts, ends, node.numbers(3), node.numbers(4))
 
 
+@modest
 def cut(
     x: Tensor, starts: Numbers, ends: Numbers, axes: Numbers | None, steps: Numbers | None
 ) -> Tensor:
@@ -200,17 +217,7 @@ def expand(node: Node) -> Value:
 
 def expanded(x: Tensor, shape: Numbers) -> Tensor:
     """Broadcast both ways: a 1 in ``shape`` keeps the size of ``x``."""
-    return x.expand(_broadcast(tuple(x.shape), as_list(shape)))
-
-
-def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    rank = max(len(left), len(right))
-    pairs = zip(
-        (1,) * (rank - len(left)) + tuple(left),
-        (1,) * (rank - len(right)) + tuple(right),
-        strict=True,
-    )
-    return [b if a == 1 else a for a, b in pairs]
+    return x.expand(broadcast_shape(x.shape, as_list(shape)))
 
 
 @operator("Tile", since=6)

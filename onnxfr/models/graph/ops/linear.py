@@ -24,11 +24,18 @@ class _Dense:
 
     def write(self, weight: Tensor, bias: Tensor | None) -> Value:
         shift = None if bias is None else Value.constant_of(bias)
-        result = self.node.emit(F.linear, self.x, Value.constant_of(weight), shift)
+        result = self._emit(Value.constant_of(weight), shift, weight.shape[0])
         if result.rank is not None:
             result.channel_axis = result.rank - 1
             result.rescale = lambda scale, move: self.write(*rescaled(weight, bias, scale, move))
         return result
+
+    def _emit(self, weight: Value, bias: Value | None, units: int) -> Value:
+        trials = self.x.trials
+        if trials is None or self.x.real or weight.shape is None:
+            return self.node.emit(F.linear, self.x, weight, bias)
+        known = tuple(trial[..., :1].expand(*trial.shape[:-1], units) for trial in trials)
+        return self.node.builder.emit_known(known, F.linear, self.x, weight, bias)
 
 
 @operator("Gemm", since=7)

@@ -19,17 +19,17 @@ def batch_normalization(node: Node) -> Value:
     x, epsilon = node[0], node.real("epsilon", 1e-5)
     constants = [node[i].constant for i in range(1, 5)]
     if any(constant is None for constant in constants):
-        return node.emit(normalised, x, *node.inputs[1:5], epsilon)
+        return node.emit_like_input(normalised, x, *node.inputs[1:5], epsilon)
     gamma, beta, mean, variance = (c.to(torch.float64) for c in constants if c is not None)
     scale = gamma / torch.sqrt(variance + epsilon)
     shift = beta - mean * scale
     if x.rescale is not None and x.channel_axis == 1 and node.only_reads(x):
         return x.rescale(scale, shift)
     if x.rank is None:
-        return node.emit(normalised, x, *node.inputs[1:5], epsilon)
+        return node.emit_like_input(normalised, x, *node.inputs[1:5], epsilon)
     shape = (-1, *(1,) * (x.rank - 2))
     factors = [Value.constant_of(t.to(torch.float32).reshape(shape)) for t in (scale, shift)]
-    return node.emit(scaled, x, *factors)
+    return node.emit_like_input(scaled, x, *factors)
 
 
 def scaled(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def normalised(
 def instance_normalization(node: Node) -> Value:
     """Normalise each channel of each image by itself."""
     epsilon = node.real("epsilon", 1e-5)
-    return node.emit(per_instance, node[0], node[1], node[2], epsilon)
+    return node.emit_like_input(per_instance, node[0], node[1], node[2], epsilon)
 
 
 def per_instance(x: Tensor, scale: Tensor, shift: Tensor, epsilon: float) -> Tensor:
@@ -64,14 +64,16 @@ def per_instance(x: Tensor, scale: Tensor, shift: Tensor, epsilon: float) -> Ten
 def group_normalization_by_group(node: Node) -> Value:
     """Normalise groups of channels; one scale per group."""
     groups = node.integer("num_groups", 1)
-    return node.emit(per_group, node[0], node[1], node[2], groups, node.real("epsilon", 1e-5), True)
+    return node.emit_like_input(
+        per_group, node[0], node[1], node[2], groups, node.real("epsilon", 1e-5), True
+    )
 
 
 @operator("GroupNormalization", since=21)
 def group_normalization(node: Node) -> Value:
     """Normalise groups of channels; one scale per channel."""
     groups = node.integer("num_groups", 1)
-    return node.emit(
+    return node.emit_like_input(
         per_group, node[0], node[1], node[2], groups, node.real("epsilon", 1e-5), False
     )
 
@@ -95,7 +97,7 @@ def layer_normalization(node: Node) -> Value | list[Value]:
         return node.emit_many(3, layer_statistics, x, scale, shift, axis, epsilon)
     tail = _tail(x, axis)
     if tail is not None and scale.shape == tail and (shift is None or shift.shape == tail):
-        return node.emit(F.layer_norm, x, tail, scale, shift, epsilon)
+        return node.emit_like_input(F.layer_norm, x, tail, scale, shift, epsilon)
     return node.emit_many(3, layer_statistics, x, scale, shift, axis, epsilon)[0]
 
 
@@ -146,7 +148,7 @@ def by_root_mean_square(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> 
 @operator("LpNormalization")
 def lp_normalization(node: Node) -> Value:
     """Divide by the 1- or 2-norm along one axis; a zero vector stays zero."""
-    return node.emit(by_norm, node[0], node.integer("p", 2), node.integer("axis", -1))
+    return node.emit_like_input(by_norm, node[0], node.integer("p", 2), node.integer("axis", -1))
 
 
 def by_norm(x: Tensor, p: int, axis: int) -> Tensor:
@@ -158,7 +160,7 @@ def by_norm(x: Tensor, p: int, axis: int) -> Tensor:
 @operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(node: Node) -> Value:
     """Zero mean and unit variance over the given axes."""
-    return node.emit(whitened, node[0], node.integers("axes") or (0, 2, 3))
+    return node.emit_like_input(whitened, node[0], node.integers("axes") or (0, 2, 3))
 
 
 def whitened(x: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -179,7 +179,7 @@ def lrn(node: Node) -> Value:
     """Divide by the energy of neighbouring channels."""
     size = node.integer("size", 1)
     alpha, beta = node.real("alpha", 1e-4), node.real("beta", 0.75)
-    return node.emit(local_response, node[0], size, alpha, beta, node.real("bias", 1.0))
+    return node.emit_like_input(local_response, node[0], size, alpha, beta, node.real("bias", 1.0))
 
 
 def local_response(x: Tensor, size: int, alpha: float, beta: float, bias: float) -> Tensor:

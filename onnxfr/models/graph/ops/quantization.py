@@ -77,7 +77,7 @@ def quantize_linear(node: Node) -> Value:
     zero = node.get(2)
     elem_type, low, high = integer_range(node, zero, node.integer("output_dtype", 0))
     axis, block = node.integer("axis", 1), node.integer("block_size", 0)
-    result = node.emit(quantized, node[0], node[1], zero, low, high, axis, block)
+    result = node.emit_like_input(quantized, node[0], node[1], zero, low, high, axis, block)
     result.elem_type = elem_type
     return result
 

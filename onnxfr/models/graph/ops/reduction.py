@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from onnxfr.models.graph.builder import modest
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.rules import operator
 from onnxfr.models.graph.values import Value
@@ -88,6 +89,7 @@ REDUCTIONS: dict[str, Reduction] = {
 }
 
 
+@modest
 def over_axes(x: Tensor, name: str, axes: Axes | None, keep: bool) -> Tensor:
     """Reduce over the given axes, or all of them."""
     function = REDUCTIONS[name]
