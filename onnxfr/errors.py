@@ -1,7 +1,7 @@
 """Every failure a user can cause or meet, as one tree.
 
 Each message says what was expected, what came, and what to do. The command line turns any
-``OnnxfrError`` into one line and its ``exit_code``; a traceback therefore always means a bug of ours.
+``OnnxfrError`` into one line and its ``exit_code``; a traceback always means a bug of ours.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class UnsupportedOperator(ModelError):
         self.operator, self.version, self.node = operator, version, node
         reason = f": {why}" if why else ""
         super().__init__(
-            f"no differentiable form of operator {operator} (opset {version}, node {node!r}){reason}; "
-            "the model stays usable for everything that needs scores or decisions only"
+            f"no differentiable form of operator {operator} (opset {version}, node {node!r}){reason}"
+            "; the model stays usable for everything that needs scores or decisions only"
         )
 
 
@@ -89,7 +89,7 @@ class MissingExtra(OnnxfrError):
     """An optional dependency is needed for what was asked."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is needed for this; install it with: pip install 'onnxfr[{extra}]'")
+        super().__init__(f"{package} is needed for this: pip install 'onnxfr[{extra}]'")
 
 
 class MissingCodec(OnnxfrError):

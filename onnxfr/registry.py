@@ -1,7 +1,7 @@
 """One typed registry for everything that can be named: attacks, corruptions, evaluators, operators.
 
-Registering is a decorator in the thing's own file; ``discover`` imports the files of a package so that
-adding a file is all it takes. A duplicate is an error, an unknown name suggests the nearest ones.
+Registering is a decorator in the thing's own file; ``discover`` imports the files of a package so
+that adding a file is all it takes. A duplicate is an error, an unknown name suggests near ones.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class RowRng:
 
     def normal(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Standard normal values, ``(rows, *shape)``."""
-        return self._stack([s.standard_normal(shape, dtype=np.float32) for s in self.streams], shape)
+        draws = [s.standard_normal(shape, dtype=np.float32) for s in self.streams]
+        return self._stack(draws, shape)
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Uniform values in [low, high), ``(rows, *shape)``."""

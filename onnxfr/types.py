@@ -1,4 +1,4 @@
-"""The vocabulary shared by every layer: what an image batch is, what an attacker wants and may ask."""
+"""The vocabulary of every layer: what an image batch is, what an attacker wants and may ask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pixels = NDArray[np.uint8]
 """One picture as stored: ``(H, W, 3)`` uint8, RGB."""
 
 Norm = Literal["linf", "l2"]
-"""``l2`` is always the normalised one: ``||a||_2 / sqrt(d)``, d the number of values of one image."""
+"""``l2`` is always the normalised one: ``||a||_2 / sqrt(d)``, d the values of one image."""
 
 
 class Goal(StrEnum):

@@ -69,15 +69,33 @@ def _presets() -> list[Row]:
 
 
 def _operators() -> list[Row]:
-    from onnxfr.models.graph.rules import OPERATORS
+    from onnxfr.models.graph.rules import OPERATORS, discover
 
-    return [{"name": name, "what": ""} for name in OPERATORS.names()]
+    discover()
+    return [
+        {"name": name, "what": f"{domain or 'onnx'}, rules from opset {sorted(versions)}"}
+        for (domain, name), versions in sorted(OPERATORS.items(), key=lambda item: item[0][::-1])
+    ]
+
+
+def _attacks() -> list[Row]:
+    from onnxfr.attacks.base import ATTACKS
+
+    return [{"name": name, "what": item.paper} for name, item in ATTACKS.items()]
+
+
+def _exporters() -> list[Row]:
+    from onnxfr.exporters.base import EXPORTERS
+
+    return [{"name": name, "what": _first_line(item)} for name, item in EXPORTERS.items()]
 
 
 KINDS: dict[str, Callable[[], list[Row]]] = {
     "architectures": _architectures,
+    "attacks": _attacks,
     "corruptions": _corruptions,
     "evaluators": _evaluators,
+    "exporters": _exporters,
     "models": _models,
     "operators": _operators,
     "presets": _presets,

@@ -140,8 +140,7 @@ class OnnxModel(FRModel):
 
     def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
         """Embed a batch differentiably, in the number type and place of ``images``."""
-        if not isinstance(images, torch.Tensor):
-            images = torch.as_tensor(images)
+        images = torch.as_tensor(images)
         module = self.torch_module(images.dtype, images.device)
         fitted = fit(images, self.card.input_size)
         if self.card.batch == "loop" and len(fitted) > 1:
