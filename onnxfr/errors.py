@@ -40,8 +40,8 @@ class UnsupportedOperator(ModelError):
         self.operator, self.version, self.node = operator, version, node
         reason = f": {why}" if why else ""
         super().__init__(
-            f"no differentiable form of operator {operator} (opset {version}, node {node!r}){reason}"
-            "; the model stays usable for everything that needs scores or decisions only"
+            f"no differentiable form of operator {operator} (opset {version}, node {node!r})"
+            f"{reason}; the model stays usable for everything that needs scores or decisions only"
         )
 
 
