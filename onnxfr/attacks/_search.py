@@ -169,30 +169,71 @@ def _aimed(search: _Search, settings: SmallestBudget, largest: Floats) -> None:
     rows = np.arange(len(search.probe))
     clean_margin, eps = _first_aim(search, settings)
     eps = np.minimum(eps, largest)
-    low, high = np.zeros(len(rows)), np.full(len(rows), np.inf)
-    low_margin, high_margin = clean_margin.copy(), np.full(len(rows), np.inf)
+    bracket = _Bracket(clean_margin, settings.precision)
     for _ in range(settings.rounds):
         margins, distances = search.attempt(eps[rows], rows)
-        won = margins > 0
-        better = rows[won & (distances < high[rows])]
-        high[better], high_margin[better] = (
-            v[won & (distances < high[rows])] for v in (distances, margins)
-        )
-        worse = rows[~won & (eps[rows] > low[rows])]
-        low_margin[worse] = margins[~won & (eps[rows] > low[rows])]
-        low[worse] = eps[worse]
-        # An iterate on the way may have won more closely than the end of the run.
-        closest = search.judge.best_distance
-        nearer = closest < high
-        high[nearer], high_margin[nearer] = closest[nearer], 0.0
-        upset = low >= high
-        low[upset], low_margin[upset] = 0.0, clean_margin[upset]
-        open_bracket = high > np.maximum(low, 1e-9) * (1 + settings.precision)
-        rows = rows[open_bracket[rows] & (low[rows] < largest[rows])]
+        bracket.note(rows, eps[rows], margins, distances)
+        bracket.note_closest(search.judge.best_distance)
+        rows = rows[~bracket.closed()[rows] & (bracket.low[rows] < largest[rows])]
         if not rows.size:
             break
-        eps[rows] = _next_aim(low, low_margin, high, high_margin, settings.precision)[rows]
-        eps = np.minimum(eps, largest)
+        eps[rows] = np.minimum(bracket.next_aim(), largest)[rows]
+
+
+class _Bracket:
+    """For each row the largest budget that failed, the smallest that won, and their margins."""
+
+    def __init__(self, clean_margin: Floats, precision: float) -> None:
+        self.clean_margin, self.precision = clean_margin, precision
+        self.low, self.low_margin = np.zeros(len(clean_margin)), clean_margin.copy()
+        self.high = np.full(len(clean_margin), np.inf)
+        self.high_margin = np.full(len(clean_margin), np.inf)
+
+    def note(self, rows: Rows, eps: Floats, margins: Floats, distances: Floats) -> None:
+        """Take in the result of one attempt."""
+        won = margins > 0
+        nearer = won & (distances < self.high[rows])
+        self.high[rows[nearer]] = distances[nearer]
+        self.high_margin[rows[nearer]] = margins[nearer]
+        farther = ~won & (eps > self.low[rows])
+        self.low[rows[farther]] = eps[farther]
+        self.low_margin[rows[farther]] = margins[farther]
+
+    def note_closest(self, distances: Floats) -> None:
+        """Take in wins on the way, which may lie closer than the end of the attempt."""
+        nearer = distances < self.high * (1 - 1e-6)
+        self.high[nearer], self.high_margin[nearer] = distances[nearer], 1e-3
+        upset = self.low >= self.high
+        self.low[upset], self.low_margin[upset] = 0.0, self.clean_margin[upset]
+
+    def root(self) -> Floats:
+        """Return where the margin should vanish, by the secant through the last two points."""
+        bounded = np.isfinite(self.high)
+        rise = np.where(bounded, self.high_margin, self.low_margin)
+        rise = rise - np.where(bounded, self.low_margin, self.clean_margin)
+        run = np.where(bounded, self.high, self.low) - np.where(bounded, self.low, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = self.low - self.low_margin * run / rise
+        limit = np.where(bounded, self.high, 2.5 * np.maximum(self.low, 1e-4))
+        root = np.where(np.isfinite(root) & (rise > 0), root, limit)
+        return np.clip(root, self.low, limit)
+
+    def closed(self) -> NDArray[np.bool_]:
+        """Return which rows are known well enough."""
+        narrow = self.high <= self.low * (1 + self.precision)
+        # Within a fifth the secant is good to second order: the last confirmation can be saved.
+        sure = (self.low >= 0.8 * self.high) & (self.root() * (1 + self.precision / 2) >= self.high)
+        return np.asarray(narrow | (sure & np.isfinite(self.high)))
+
+    def next_aim(self) -> Floats:
+        """Return the next budget to try: just above the root, or just below a win close to it."""
+        root, bounded = self.root(), np.isfinite(self.high)
+        aim = root * (1 + self.precision / 4)
+        close = bounded & (self.high <= root * (1 + self.precision))
+        aim = np.where(close, self.high / (1 + 0.9 * self.precision), aim)
+        gap = np.where(bounded, self.high - self.low, 0.0)
+        inside = np.clip(aim, self.low + 0.05 * gap, np.where(bounded, self.high, np.inf))
+        return np.asarray(np.maximum(inside, self.low * (1 + self.precision / 4)), np.float64)
 
 
 def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Floats]:
@@ -205,20 +246,3 @@ def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Float
     margins = margin.cpu().numpy().astype(np.float64)
     aim = -margins / steepness.cpu().numpy().astype(np.float64)
     return margins, np.clip(aim * (1 + settings.precision), 1e-4, 1.0)
-
-
-def _next_aim(
-    low: Floats, low_margin: Floats, high: Floats, high_margin: Floats, precision: float
-) -> Floats:
-    """Return where the margin should vanish, on the side that narrows the bracket most."""
-    bounded = np.isfinite(high)
-    top = np.where(bounded, high, 2 * np.maximum(low, 1e-4))
-    rise = np.where(bounded, high_margin, -low_margin) - low_margin
-    root = low + (top - low) * np.clip(-low_margin / np.maximum(rise, 1e-12), 0.0, 1.0)
-    # Above the root first, so that the next win is close; once it is, just below that win.
-    near = bounded & (high <= root * (1 + precision))
-    aim = np.where(near, high / (1 + 0.9 * precision), root * (1 + precision / 4))
-    inside = np.clip(aim, low + 0.05 * (top - low), top - np.where(bounded, 0.05 * (top - low), 0))
-    narrow = bounded & (high <= np.maximum(low, 1e-9) * (1 + 4 * precision))
-    inside = np.where(narrow & ~near, (low + top) / 2, inside)
-    return np.asarray(np.where(near, np.maximum(aim, low), inside), dtype=np.float64)

@@ -2,7 +2,9 @@
 
 Minimises the squared change plus ``c`` times the hinge of the margin. The weight is multiplied by
 ten for rows that have not won and bisected for those that have, as in RobFR, but between the last
-failing and the first winning weight instead of from 0; rows that never win leave.
+failing and the first winning weight instead of from 0. Every descent goes on from where the row
+stands (its closest win, or the end of the last try) instead of from the clean picture, so that
+pairs far from the boundary are reached at the same small learning rate.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class CW(Attack):
     def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
         """Search the weight; the oracle keeps the closest wins."""
         rows = np.arange(len(probe))
+        at = oracle.tensor(probe.images)
         weight = np.full(len(probe), self.weight)
         low = np.zeros(len(probe))
         high = np.full(len(probe), np.inf)
@@ -59,14 +62,15 @@ class CW(Attack):
             open_rows = rows[~np.isfinite(high)]
             if not open_rows.size:
                 break
-            won = self._minimise(oracle, probe, threat, weight, open_rows)
+            won = self._minimise(oracle, probe, threat, weight, open_rows, at)
             high[open_rows[won]] = weight[open_rows[won]]
             lost = open_rows[~won]
             low[lost], weight[lost] = weight[lost], weight[lost] * 10
         rows = rows[np.isfinite(high)]
         for _ in range(self.bisections if rows.size else 0):
             weight[rows] = (low[rows] + high[rows]) / 2
-            won = self._minimise(oracle, probe, threat, weight, rows)
+            at = oracle.tensor(oracle.best)
+            won = self._minimise(oracle, probe, threat, weight, rows, at)
             high[rows[won]], low[rows[~won]] = weight[rows[won]], weight[rows[~won]]
         return oracle.best
 
@@ -77,21 +81,24 @@ class CW(Attack):
         threat: Threat,
         weight: NDArray[np.float64],
         rows: NDArray[np.intp],
+        at: torch.Tensor,
     ) -> NDArray[np.bool_]:
-        """Descend for some rows; return which of them won at any step."""
+        """Move ``at`` by descent for some rows; return which of them won after the first step."""
         window, rules = oracle.part(rows), threat.take(rows)
         clean = oracle.tensor(probe.images[rows])
         factor = oracle.tensor(weight[rows]).reshape(-1, 1, 1, 1)
-        w = torch.atanh((clean * 2 - 1) * _EDGE)
+        where = torch.as_tensor(rows)
+        w = torch.atanh((at[where] * 2 - 1) * _EDGE)
         optimiser = torch.optim.Adam([w], lr=self.rate)
         ever_won = torch.zeros(len(rows), dtype=torch.bool, device=clean.device)
-        for _ in range(self.steps):
+        for turn in range(self.steps):
             curve = torch.tanh(w)
             x = clean + rules.restrict((curve + 1) / 2 - clean)
             margin, slope = window.gradient(x)
-            ever_won |= margin > 0
+            ever_won |= (margin > 0) & (turn > 0)
             hinge = (margin < self.confidence).to(x.dtype).reshape(-1, 1, 1, 1)
             pull = 2 * (x - clean) - factor * hinge * slope
             w.grad = rules.restrict(pull) * (1 - curve.square()) / 2
             optimiser.step()
+        at[where] = x
         return ever_won.cpu().numpy()
