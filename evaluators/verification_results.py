@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -135,9 +136,9 @@ def _kfold(scored: Scored) -> Iterator[Result]:
     found = accuracy_by_folds(scored)
     if found is None:
         return
-    options = {"protocol": found.protocol, "threshold": found.threshold}
-    yield _result(scored, "accuracy", found.accuracy, **options)  # type: ignore[arg-type]
-    yield _result(scored, "accuracy_std", found.std, n=len(found.fold_accuracy), **options)  # type: ignore[arg-type]
+    quote = partial(_result, scored, protocol=found.protocol, threshold=found.threshold)
+    yield quote("accuracy", found.accuracy)
+    yield quote("accuracy_std", found.std, n=len(found.fold_accuracy))
     people = _by_identity(
         scored,
         lambda: weighted_kfold_accuracy(
@@ -145,7 +146,7 @@ def _kfold(scored: Scored) -> Iterator[Result]:
         ),
     )
     if people is not None:
-        yield _result(scored, "accuracy_by_identity", people, **options)  # type: ignore[arg-type]
+        yield quote("accuracy_by_identity", people)
 
 
 def _oracle(scored: Scored) -> Iterator[Result]:
@@ -231,7 +232,7 @@ def _fixed(scored: Scored, thresholds: Sequence[Threshold]) -> Iterator[Result]:
                 protocol="fixed",
                 threshold=threshold,
             )
-        people = _by_identity(scored, lambda right=judged.correct: weighted_rate(right))  # type: ignore[misc]
+        people = _by_identity(scored, partial(weighted_rate, judged.correct))
         if people is not None:
             yield _result(
                 scored,
@@ -271,14 +272,14 @@ def _groups(scored: Scored) -> Iterator[Result]:
     if scored.group is None or not scored.complete or len(set(scored.group.tolist())) < 2:
         return
     threshold = scored.operating_point().threshold
-    options = {"protocol": "fmr", "threshold": threshold}
+    quote = partial(_result, scored, protocol="fmr", threshold=threshold)
     for name in np.unique(scored.group):
         mask = scored.group == name
         rates = error_rates(
             scored.scores[mask], scored.same[mask], threshold, scored.rejected[mask]
         )
         for metric, estimate in (("far", rates.far), ("frr", rates.frr), ("rr", rates.fta)):
-            yield _result(scored, metric, estimate, condition=f"group={name}", **options)  # type: ignore[arg-type]
+            yield quote(metric, estimate, condition=f"group={name}")
     try:
         fair = fairness(
             scored.scores, scored.same, scored.group, threshold, rejected=scored.rejected
@@ -286,4 +287,4 @@ def _groups(scored: Scored) -> Iterator[Result]:
     except MetricError:
         return
     for metric, value in (("fdr", fair.fdr), ("garbe", fair.garbe)):
-        yield _result(scored, metric, value, n=scored.pair.size, **options)  # type: ignore[arg-type]
+        yield quote(metric, value, n=scored.pair.size)

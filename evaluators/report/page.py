@@ -54,20 +54,22 @@ class Content:
         return [result for view in self.views.values() for result in view.results]
 
     def verdicts(self) -> list[Verdict]:
-        """Return every verdict: problems first, otherwise in the order of sections."""
-        found = [
-            verdict for _, section, view in self.sections() for verdict in section.verdicts(view)
-        ]
-        return sorted(found, key=lambda verdict: verdict.level != "problem")
+        """Return every verdict once: problems first, otherwise in the order of sections."""
+        found: dict[str, Verdict] = {}
+        for _, section, view in self.sections():
+            for verdict in section.verdicts(view):
+                found.setdefault(verdict.sentence, verdict)
+        return sorted(found.values(), key=lambda verdict: verdict.level != "problem")
 
 
 def page(content: Content) -> str:
     """Return the whole page; the same content gives the same text."""
     manifest = content.manifest
     sections = content.sections()
-    headlines: list[Headline] = [
-        row for _, section, view in sections for row in section.headlines(view)
-    ]
+    headlines: dict[str, list[Headline]] = {}
+    for _, section, view in sections:
+        for row in section.headlines(view):
+            headlines.setdefault(f"{row.model} on {row.data}", []).append(row)
     return str(
         render(
             "page.html",
@@ -79,7 +81,7 @@ def page(content: Content) -> str:
             unfinished=content.unfinished,
             cells=len(manifest["cells"]),
             certificates=[_certificate(model) for model in manifest["models"]],
-            headlines=headlines,
+            headlines=list(headlines.items()),
             several=len(manifest["models"]) > 1 or len(manifest["data"]) > 1,
             sections=[
                 {"anchor": name, "title": section.title, "body": section.body(view)}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 INK, MUTED, GRID = "#1a1a1a", "#5a5a5a", "#e2e2e2"
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
+_LEGEND_ROW = 16
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
 
 Point = tuple[float, float]
@@ -163,23 +164,21 @@ class Chart:
         return parts
 
     def _key(self) -> list[str]:
-        parts, across = [], float(self.width - self.right)
-        for label, colour, dash in reversed(self._legend):
-            across -= 7.0 * min(len(label), 24) + 30
-            if dash == "area":
-                mark = (
-                    f'<rect x="{across:.1f}" y="21" width="16" height="8" fill="{colour}" '
-                    f'fill-opacity="0.28" stroke="{colour}"/>'
-                )
-            else:
-                style = f' stroke-dasharray="{dash}"' if dash else ""
-                mark = (
-                    f'<line x1="{across:.1f}" y1="25" x2="{across + 16:.1f}" y2="25" '
-                    f'stroke="{colour}" stroke-width="2.5"{style}/>'
-                )
-            name = label if len(label) <= 24 else f"{label[:23]}…"
-            parts.append(mark + _text(across + 20, 29, name, size=11.5))
+        parts = []
+        rows = [self._legend[at : at + 2] for at in range(0, len(self._legend), 2)]
+        for number, row in enumerate(rows):
+            across, down = float(self.width - self.right), 25 + _LEGEND_ROW * number
+            for label, colour, dash in reversed(row):
+                name = label if len(label) <= 24 else f"{label[:23]}…"
+                across -= 7.0 * len(name) + 30
+                parts.append(_swatch(across, down, colour, dash))
+                parts.append(_text(across + 20, down + 4, name, size=11.5))
         return parts
+
+
+def top_margin(names: int) -> int:
+    """Return the room a chart needs above its frame for a legend of so many names."""
+    return 34 + _LEGEND_ROW * max(0, (names + 1) // 2 - 1)
 
 
 def linear_axis(label: str, low: float, high: float, digits: int | None = None) -> Axis:
@@ -207,6 +206,19 @@ def thin(points: Sequence[Point]) -> list[Point]:
         else:
             kept.append((across, down))
     return kept
+
+
+def _swatch(x: float, y: float, colour: str, dash: str) -> str:
+    if dash == "area":
+        return (
+            f'<rect x="{x:.1f}" y="{y - 4:g}" width="16" height="8" fill="{colour}" '
+            f'fill-opacity="0.28" stroke="{colour}"/>'
+        )
+    style = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<line x1="{x:.1f}" y1="{y:g}" x2="{x + 16:.1f}" y2="{y:g}" '
+        f'stroke="{colour}" stroke-width="2.5"{style}/>'
+    )
 
 
 def _points(places: Sequence[Point]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.example_pairs import example_pairs
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.score_charts import det, folds, histogram, roc
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
@@ -17,7 +17,6 @@ from onnxfr.evaluators.report.wording import count, one_in, percent, span, value
 from onnxfr.evaluators.scored import Scored, split
 from onnxfr.evaluators.verification_results import accuracy_by_folds
 from onnxfr.metrics.thresholds import Resolution, impostors_needed, rate_label
-from onnxfr.metrics.verification import OperatingPoint
 
 _WEAK_AUC = 0.9
 _COARSE = (
@@ -228,7 +227,7 @@ def _block(scored: Scored, numbers: _Numbers) -> dict[str, Any]:
         "groups": _group_rows(group_rows),
         "threshold": f"{point.threshold.value:.3f}",
         "target": one_in(point.target),
-        "examples": _examples(scored, point),
+        "examples": example_pairs(scored, point.threshold),
     }
 
 
@@ -261,40 +260,3 @@ def _group_rows(results: Sequence[Result]) -> list[dict[str, str]]:
         row[result.metric] = f"{percent(result.value)} ({span(result.low, result.high)})"
         row[f"{result.metric}_n"] = count(result.n)
     return list(rows.values())
-
-
-def _examples(scored: Scored, point: OperatingPoint) -> dict[str, list[dict[str, Any]]]:
-    rows = scored.rows.filter(scored.rows["left_face"].is_valid()).to_pylist()
-    found: dict[str, list[dict[str, Any]]] = {"genuine": [], "impostor": []}
-    for row in rows:
-        if row["left_face"] is None or row["right_face"] is None:
-            continue
-        accepted = row["score"] > point.threshold.value
-        right = accepted == row["same"]
-        found["genuine" if row["same"] else "impostor"].append(
-            {
-                "left": _data_uri(row["left_face"]),
-                "right": _data_uri(row["right_face"]),
-                "left_id": row["left"],
-                "right_id": row["right"],
-                "left_name": _short(row["left"]),
-                "right_name": _short(row["right"]),
-                "score": row["score"],
-                "right_decision": right,
-                "decision": "accepted" if accepted else "refused",
-            }
-        )
-    found["genuine"].sort(key=lambda example: example["score"])
-    found["impostor"].sort(key=lambda example: -example["score"])
-    return found
-
-
-def _short(name: str) -> str:
-    """Drop a folder that the file name repeats, as LFW's does."""
-    folder, _, file = name.rpartition("/")
-    parent = folder.rpartition("/")[2]
-    return file if parent and file.startswith(parent) else name
-
-
-def _data_uri(jpeg: bytes) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

@@ -1,0 +1,47 @@
+"""The hardest pairs of a run as the page shows them, with their faces inside the page."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from onnxfr.evaluators.scored import Scored
+from onnxfr.metrics.thresholds import Threshold
+
+
+def example_pairs(scored: Scored, threshold: Threshold) -> dict[str, list[dict[str, Any]]]:
+    """Return the pairs whose faces the records hold, hardest first, by class."""
+    rows = scored.rows.filter(scored.rows["left_face"].is_valid()).to_pylist()
+    found: dict[str, list[dict[str, Any]]] = {"genuine": [], "impostor": []}
+    for row in rows:
+        if row["left_face"] is None or row["right_face"] is None:
+            continue
+        accepted = row["score"] > threshold.value
+        right = accepted == row["same"]
+        found["genuine" if row["same"] else "impostor"].append(
+            {
+                "left": _data_uri(row["left_face"]),
+                "right": _data_uri(row["right_face"]),
+                "left_id": row["left"],
+                "right_id": row["right"],
+                "left_name": _short(row["left"]),
+                "right_name": _short(row["right"]),
+                "score": row["score"],
+                "right_decision": right,
+                "decision": "accepted" if accepted else "refused",
+            }
+        )
+    found["genuine"].sort(key=lambda example: example["score"])
+    found["impostor"].sort(key=lambda example: -example["score"])
+    return found
+
+
+def _short(name: str) -> str:
+    """Drop a folder that the file name repeats, as LFW's does."""
+    folder, _, file = name.rpartition("/")
+    parent = folder.rpartition("/")[2]
+    return file if parent and file.startswith(parent) else name
+
+
+def _data_uri(jpeg: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
