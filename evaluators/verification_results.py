@@ -215,7 +215,7 @@ def _tar_by_identity(
 
 
 def _fixed(scored: Scored, thresholds: Sequence[Threshold]) -> Iterator[Result]:
-    for threshold in thresholds:
+    for threshold in thresholds if scored.pair.size else ():
         judged = fixed_accuracy(scored.scores, scored.same, threshold, rejected=scored.rejected)
         rates = error_rates(scored.scores, scored.same, threshold, scored.rejected)
         condition = f"threshold={threshold.value:g}"

@@ -5,8 +5,14 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from onnxfr.evaluators.scored import Scored
 from onnxfr.metrics.thresholds import Threshold
+
+_SHOWN = 30
+"""Pairs without a score that are listed; the CSV has all."""
 
 
 def example_pairs(scored: Scored, threshold: Threshold) -> dict[str, list[dict[str, Any]]]:
@@ -34,6 +40,25 @@ def example_pairs(scored: Scored, threshold: Threshold) -> dict[str, list[dict[s
     found["genuine"].sort(key=lambda example: example["score"])
     found["impostor"].sort(key=lambda example: -example["score"])
     return found
+
+
+def unscored_pairs(records: pa.Table, scored: Scored) -> list[dict[str, str]]:
+    """Return the first pairs that have no score, and why."""
+    mine = (
+        (pc.field("model") == scored.model)
+        & (pc.field("method") == scored.method)
+        & (pc.field("data") == scored.data)
+        & (pc.field("outcome") != "scored")
+    )
+    rows = records.filter(mine).slice(0, _SHOWN).to_pylist()
+    return [
+        {
+            "pair": f"{row['left']} · {row['right']}",
+            "what": "left out" if row["outcome"] == "unreadable" else "rejected",
+            "why": row["reason"] or row["outcome"],
+        }
+        for row in rows
+    ]
 
 
 def _short(name: str) -> str:

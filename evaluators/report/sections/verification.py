@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.report.example_pairs import example_pairs
+from onnxfr.evaluators.report.example_pairs import example_pairs, unscored_pairs
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.score_charts import det, folds, histogram, roc
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
@@ -65,7 +65,7 @@ class VerificationSection(Section):
     def body(self, view: View) -> Markup:
         """Return charts, operating points, groups and example pairs."""
         runs = [scored for scored in split(view.records) if scored.complete]
-        blocks = [_block(scored, _numbers(view, scored)) for scored in runs]
+        blocks = [_block(view, scored, _numbers(view, scored)) for scored in runs]
         shared: list[Markup] = []
         by_data: dict[str, list[Scored]] = {}
         for scored in runs:
@@ -160,7 +160,7 @@ def _limits(scored: Scored) -> list[Verdict]:
     if scored.unreadable:
         sentence = (
             f"{count(scored.unreadable)} pairs were left out because a picture could not be read; "
-            "the list is under provenance."
+            "they are listed below."
         )
         found.append(Verdict("caution", sentence, scored.model))
     return found
@@ -208,7 +208,7 @@ def _headlines(scored: Scored, numbers: _Numbers) -> list[Headline]:
     return rows
 
 
-def _block(scored: Scored, numbers: _Numbers) -> dict[str, Any]:
+def _block(view: View, scored: Scored, numbers: _Numbers) -> dict[str, Any]:
     point = scored.operating_point()
     charts = [
         histogram(scored, point.threshold),
@@ -227,6 +227,7 @@ def _block(scored: Scored, numbers: _Numbers) -> dict[str, Any]:
         "groups": _group_rows(group_rows),
         "threshold": f"{point.threshold.value:.3f}",
         "target": one_in(point.target),
+        "unscored": unscored_pairs(view.records, scored),
         "examples": example_pairs(scored, point.threshold),
     }
 

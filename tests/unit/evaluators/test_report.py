@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from toy_faces import make_faces, make_run
 
+from onnxfr.data.pairs import open_pairs
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import SECTIONS, View
@@ -197,3 +198,34 @@ def test_charts_keep_what_lies_outside_at_the_edge() -> None:
     chart = Chart("t", "d", linear_axis("x", 0, 1), linear_axis("y", 0, 1))
     assert chart.at(-5, 2) == (chart.left, chart.top)
     assert "&lt;b&gt;" in Chart("<b>", "d", linear_axis("x", 0, 1), linear_axis("y", 0, 1)).render()
+
+
+def test_pairs_without_a_score_are_listed_with_the_reason(tmp_path: Path, toy_model: Path) -> None:
+    faces = make_faces(tmp_path / "faces", people=4)
+    (faces / "p2" / "1.png").write_bytes(b"no picture at all")
+    run = make_run(tmp_path / "run", toy_model, f"folder:{faces}", tmp_path / "cache")
+    html = page(read_content(RunStore.open(run)))
+    assert "pairs were left out because a picture could not be read" in html
+    assert "Pairs without a score" in html
+    assert "p2/1.png" in html[html.index("Pairs without a score") :]
+
+
+def test_groups_of_people_get_their_table(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
+    pairs = open_pairs(f"folder:{toy_faces}")
+    lines = ["left,right,same,group"]
+    for row, (a, b) in enumerate(zip(pairs.left, pairs.right, strict=True)):
+        names = [toy_faces / pairs.images[i].id for i in (a, b)]
+        group = "north <1>" if row % 2 else "south"
+        lines.append(f"{names[0]},{names[1]},{int(pairs.same[row])},{group}")
+    table = tmp_path / "pairs.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = make_run(
+        tmp_path / "run", toy_model, f"csv:{table},aligned=yes", tmp_path / "cache", {"flip": True}
+    )
+    content = read_content(RunStore.open(run))
+    html = page(content)
+    assert "Groups, all at threshold" in html
+    assert "north &lt;1&gt;" in html
+    assert "toy (flip)" in html
+    frr = [r for r in content.results() if r.metric == "frr" and r.condition == "group=south"]
+    assert len(frr) == 1 and frr[0].n > 0

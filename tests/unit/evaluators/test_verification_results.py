@@ -179,3 +179,10 @@ def test_the_operating_point_falls_back_to_what_the_data_resolve() -> None:
     assert scored.operating_point().target == 1e-2
     (tiny,) = split(_table(_many(20, 20), fmr=1e-3))
     assert tiny.operating_point().resolution == "unresolved"
+
+
+def test_nothing_readable_gives_counts_and_no_crash() -> None:
+    rows = [{"same": s, "score": None, "outcome": "unreadable"} for s in (True, False)]
+    numbers = _numbers(_table(rows, card_thresholds='[[0.3,"lfw@10fold"]]'), thresholds=(0.2,))
+    assert numbers["unreadable_pairs", "", ""].value == 2
+    assert numbers["pairs", "", ""].value == 0
