@@ -2,100 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._caffe_messages import Tree
+from onnxfr.exporters._caffe_net import Array, Layer
 from onnxfr.exporters._graph_writer import GraphWriter
 
-Array = NDArray[Any]
-
-V1_TYPES: dict[int | str, str] = {
-    number: name
-    for name, numbers in {
-        "Concat": (3, "CONCAT"),
-        "Convolution": (4, "CONVOLUTION"),
-        "Data": (5, "DATA"),
-        "Dropout": (6, "DROPOUT"),
-        "Flatten": (8, "FLATTEN"),
-        "ImageData": (12, "IMAGE_DATA"),
-        "InnerProduct": (14, "INNER_PRODUCT"),
-        "LRN": (15, "LRN"),
-        "Pooling": (17, "POOLING"),
-        "ReLU": (18, "RELU"),
-        "Sigmoid": (19, "SIGMOID"),
-        "Softmax": (20, "SOFTMAX"),
-        "SoftmaxWithLoss": (21, "SOFTMAX_LOSS"),
-        "Split": (22, "SPLIT"),
-        "TanH": (23, "TANH"),
-        "Eltwise": (25, "ELTWISE"),
-        "Power": (26, "POWER"),
-        "Accuracy": (1, "ACCURACY"),
-    }.items()
-    for number in numbers
-}
-SKIPPED = {
-    "Input", "Data", "ImageData", "HDF5Data", "MemoryData", "DummyData", "AnnotatedData",
-    "SoftmaxWithLoss", "Accuracy", "Silence", "ContrastiveLoss", "EuclideanLoss", "HingeLoss",
-    "CenterLoss", "TripletLoss",
-}  # fmt: skip
-"""Layers that bring data in or judge answers while training."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer of either generation of the format."""
-
-    kind: str
-    name: str
-    tree: Tree
-
-    @property
-    def bottoms(self) -> list[str]:
-        """Names of the inputs."""
-        return [str(v) for v in self.tree.get("bottom", ())]
-
-    @property
-    def tops(self) -> list[str]:
-        """Names of the outputs."""
-        return [str(v) for v in self.tree.get("top", ())]
-
-    def messages(self, key: str) -> list[Tree]:
-        """Return the nested messages of one name."""
-        return [v for v in self.tree.get(key, ()) if isinstance(v, dict)]
-
-    def part(self, key: str) -> Tree:
-        """Return a nested message, empty where there is none."""
-        return next(iter(self.messages(key)), {})
-
-    def blobs(self) -> tuple[Array, ...]:
-        """Return the stored arrays."""
-        return tuple(_blob(tree, self.name) for tree in self.messages("blobs"))
-
-
-def _blob(tree: Tree, name: str) -> Array:
-    pieces = [p for key in ("data", "double_data") for p in tree.get(key, ())]
-    if any(not isinstance(piece, np.ndarray) for piece in pieces):
-        raise UnreadableModel(f"layer {name!r} has weights that are no numbers")
-    data = np.concatenate(pieces).astype(np.float32) if pieces else np.zeros(0, np.float32)
-    shapes = [shape for shape in tree.get("shape", ()) if isinstance(shape, dict)]
-    if shapes:
-        shape = tuple(int(v) for v in shapes[0].get("dim", ()))
-    else:
-        shape = tuple(int(tree.get(k, [1])[0]) for k in ("num", "channels", "height", "width"))
-    if any(side < 0 for side in shape) or math.prod(shape) != data.size:
-        raise UnreadableModel(f"layer {name!r} has {data.size} weights of the shape {shape}")
-    return data.reshape(shape)
-
-
-Writer = Callable[[GraphWriter, Layer, Sequence[str], Sequence[Array]], str]
+Inputs = Sequence[str]
+Blobs = Sequence[Array]
+Writer = Callable[[GraphWriter, Layer, Inputs, Blobs], str]
 LAYERS: dict[str, Writer] = {}
 
 
@@ -132,9 +52,7 @@ def _need(layer: Layer, blobs: Sequence[Array], count: int) -> None:
 
 
 @_writes("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise", "DepthWiseConvolution")
-def _convolution(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _convolution(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("convolution_param")
     biased = bool(_number(settings, "bias_term", 1))
     _need(layer, blobs, 2 if biased else 1)
@@ -156,9 +74,7 @@ def _convolution(
 
 
 @_writes("BatchNorm")
-def _batch_norm(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _batch_norm(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     _need(layer, blobs, 3)
     counted = float(blobs[2].reshape(-1)[0]) if blobs[2].size else 0.0
     factor = 1 / counted if counted else 0.0
@@ -170,7 +86,7 @@ def _batch_norm(
 
 
 @_writes("Scale")
-def _scale(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _scale(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("scale_param")
     if len(inputs) == 2:
         return _gated(graph, layer, inputs)
@@ -192,13 +108,13 @@ def _gated(graph: GraphWriter, layer: Layer, inputs: Sequence[str]) -> str:
 
 
 @_writes("PReLU")
-def _prelu(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _prelu(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     _need(layer, blobs, 1)
     return layers.prelu(graph, inputs[0], blobs[0], layer.name)
 
 
 @_writes("ReLU")
-def _relu(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _relu(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     slope = _number(layer.part("relu_param"), "negative_slope", 0.0)
     if slope:
         return graph.add("LeakyRelu", inputs, {"alpha": float(slope)}, layer.name)
@@ -206,13 +122,13 @@ def _relu(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequen
 
 
 @_writes("ELU")
-def _elu(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _elu(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     alpha = float(_number(layer.part("elu_param"), "alpha", 1.0))
     return graph.add("Elu", inputs, {"alpha": alpha}, layer.name)
 
 
 @_writes("InnerProduct")
-def _dense(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _dense(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("inner_product_param")
     biased = bool(_number(settings, "bias_term", 1))
     _need(layer, blobs, 2 if biased else 1)
@@ -223,7 +139,7 @@ def _dense(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Seque
     return layers.dense(graph, inputs[0], weight, bias, layer.name)
 
 
-_POOLS: dict[Any, Literal["max", "average"]] = {
+_POOLS: dict[Any, layers.PoolKind] = {
     0: "max",
     "MAX": "max",
     1: "average",
@@ -232,9 +148,7 @@ _POOLS: dict[Any, Literal["max", "average"]] = {
 
 
 @_writes("Pooling")
-def _pooling(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _pooling(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("pooling_param")
     kind = _POOLS.get(settings.get("pool", [0])[0])
     if kind is None:
@@ -259,9 +173,7 @@ _ELTWISE = {0: "Mul", "PROD": "Mul", 1: "Add", "SUM": "Add", 2: "Max", "MAX": "M
 
 
 @_writes("Eltwise")
-def _eltwise(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _eltwise(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("eltwise_param")
     operator = _ELTWISE.get(settings.get("operation", [1])[0])
     if operator is None:
@@ -281,40 +193,36 @@ def _eltwise(
 
 
 @_writes("Concat")
-def _concat(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _concat(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("concat_param")
     axis = int(_number(settings, "axis", _number(settings, "concat_dim", 1)))
     return graph.add("Concat", inputs, {"axis": axis}, layer.name)
 
 
 @_writes("Split", "Dropout")
-def _same(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _same(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     return inputs[0]
 
 
 @_writes("Flatten")
-def _flatten(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _flatten(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     return layers.flatten(graph, inputs[0])
 
 
 @_writes("Softmax")
-def _softmax(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _softmax(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     axis = int(_number(layer.part("softmax_param"), "axis", 1))
     return graph.add("Softmax", inputs, {"axis": axis}, layer.name)
 
 
 @_writes("Sigmoid", "TanH", "AbsVal")
-def _plain(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _plain(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     operator = {"Sigmoid": "Sigmoid", "TanH": "Tanh", "AbsVal": "Abs"}[layer.kind]
     return graph.add(operator, inputs, name=layer.name)
 
 
 @_writes("Power")
-def _power(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _power(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("power_param")
     scale, shift = _number(settings, "scale", 1.0), _number(settings, "shift", 0.0)
     power = _number(settings, "power", 1.0)
@@ -325,7 +233,7 @@ def _power(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Seque
 
 
 @_writes("LRN")
-def _lrn(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]) -> str:
+def _lrn(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("lrn_param")
     if settings.get("norm_region", [0])[0] not in (0, "ACROSS_CHANNELS"):
         raise UnsupportedModel(f"LRN {layer.name!r} normalises within channels")
@@ -339,9 +247,7 @@ def _lrn(graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequenc
 
 
 @_writes("Reshape")
-def _reshape(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _reshape(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     settings = layer.part("reshape_param")
     shapes = settings.get("shape", [])
     if not shapes or _number(settings, "axis", 0) or _number(settings, "num_axes", -1) != -1:
@@ -351,9 +257,7 @@ def _reshape(
 
 
 @_writes("Normalize")
-def _normalize(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], blobs: Sequence[Array]
-) -> str:
+def _normalize(graph: GraphWriter, layer: Layer, inputs: Inputs, blobs: Blobs) -> str:
     """Write the unit-length layer that face forks of Caffe add after the embedding."""
     if blobs:
         raise UnsupportedModel(f"Normalize {layer.name!r} has a learned scale (detection fork)")

@@ -222,7 +222,7 @@ def _text_message(tokens: Iterator[str], depth: int) -> Tree:
 
 
 def _text_list(tokens: Iterator[str]) -> list[Any]:
-    found = []
+    found: list[Any] = []
     for token in tokens:
         if token == "]":
             return found

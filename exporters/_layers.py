@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.errors import UnreadableModel, UnsupportedModel
-from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._graph_writer import Attribute, GraphWriter
 
 Pads = tuple[int, int, int, int]
 Pair = tuple[int, int]
@@ -46,7 +46,7 @@ def conv2d(
     if bias is not None:
         inputs.append(graph.weight(bias, f"{name}.bias"))
     _check_window((weight.shape[2], weight.shape[3]), stride, pads, dilation)
-    attributes = {
+    attributes: dict[str, Attribute] = {
         "kernel_shape": weight.shape[2:],
         "strides": stride,
         "pads": pads,

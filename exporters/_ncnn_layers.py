@@ -1,56 +1,25 @@
-"""ncnn's layers: how many numbers each one stores, and its ONNX nodes.
+"""ncnn's layers as ONNX nodes.
 
 Settings are numbered as in ncnn's own files; a missing one has the default given here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._ncnn_weights import SAME_UPPER, Layer, Stored, memory_shape
 
-Stored = NDArray[Any]
-_SAME_UPPER, _SAME_LOWER = -233, -234
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One line of the graph."""
-
-    kind: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    settings: Mapping[int, tuple[float, ...]]
-
-    def integer(self, key: int, default: int) -> int:
-        """Return a whole-number setting."""
-        return int(self.number(key, default))
-
-    def number(self, key: int, default: float) -> float:
-        """Return a setting."""
-        found = self.settings.get(key, ())
-        return found[0] if found else default
-
-    def count(self, key: int) -> int:
-        """Return a setting that is a number of stored values."""
-        found = self.integer(key, 0)
-        if found < 0:
-            raise UnreadableModel(f"layer {self.name!r} claims {found} stored values")
-        return found
+_SAME_LOWER = -234
 
 
-Plan = Callable[[Layer], Sequence[tuple[int, bool]]]
-Writer = Callable[[GraphWriter, Layer, Sequence[str], Sequence[Stored]], str]
-STORED: dict[str, Plan] = {}
-"""What each kind stores: (how many numbers, whether they begin with a storage tag)."""
+Inputs = Sequence[str]
+Arrays = Sequence[Stored]
+Writer = Callable[[GraphWriter, Layer, Inputs, Arrays], str]
 LAYERS: dict[str, Writer] = {}
 
 
@@ -62,71 +31,8 @@ def _writes(*kinds: str) -> Callable[[Writer], Writer]:
     return decorate
 
 
-def _plan(*kinds: str) -> Callable[[Plan], Plan]:
-    def decorate(function: Plan) -> Plan:
-        STORED.update(dict.fromkeys(kinds, function))
-        return function
-
-    return decorate
-
-
-@_plan("Convolution", "ConvolutionDepthWise")
-def _convolution_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    if layer.integer(8, 0) or layer.integer(19, 0):
-        raise UnsupportedModel(f"convolution {layer.name!r} is int8 or has computed weights")
-    bias = [(layer.count(0), False)] if layer.integer(5, 0) else []
-    return [(layer.count(6), True), *bias]
-
-
-@_plan("InnerProduct")
-def _dense_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    if layer.integer(8, 0):
-        raise UnsupportedModel(f"dense layer {layer.name!r} is int8; export from fp32")
-    bias = [(layer.count(0), False)] if layer.integer(1, 0) else []
-    return [(layer.count(2), True), *bias]
-
-
-@_plan("BatchNorm")
-def _batch_norm_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    return [(layer.count(0), False)] * 4
-
-
-@_plan("PReLU")
-def _prelu_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    return [(layer.count(0), False)]
-
-
-@_plan("Scale")
-def _scale_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    if layer.integer(0, 0) == _SAME_UPPER:
-        return []
-    return [(layer.count(0), False)] * (2 if layer.integer(1, 0) else 1)
-
-
-@_plan("Bias")
-def _bias_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    return [(layer.count(0), False)]
-
-
-@_plan("Normalize")
-def _normalize_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    return [(layer.count(3), False)]
-
-
-@_plan("MemoryData")
-def _memory_plan(layer: Layer) -> Sequence[tuple[int, bool]]:
-    return [(int(np.prod([max(side, 1) for side in _memory_shape(layer)], dtype=object)), False)]
-
-
-def _memory_shape(layer: Layer) -> tuple[int, ...]:
-    sides = [layer.count(key) for key in (2, 1, 0)]
-    return tuple(side for side in sides if side)
-
-
 @_writes("Convolution", "ConvolutionDepthWise")
-def _convolution(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _convolution(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     filters, width = layer.integer(0, 0), layer.integer(1, 0)
     height = layer.integer(11, width)
     group = layer.integer(7, 1) if layer.kind == "ConvolutionDepthWise" else 1
@@ -136,7 +42,7 @@ def _convolution(
     top = layer.integer(14, left)
     pads = (top, left, layer.integer(16, top), layer.integer(15, left))
     sides = graph.sides(inputs[0])
-    if left in (_SAME_UPPER, _SAME_LOWER):
+    if left in (SAME_UPPER, _SAME_LOWER):
         pads = layers.same_pads((sides[1], sides[2]), (height, width), stride, dilation)
         if left == _SAME_LOWER:
             pads = (pads[2], pads[3], pads[0], pads[1])
@@ -166,9 +72,7 @@ def _shaped(layer: Layer, values: Stored, shape: tuple[int, ...]) -> Stored:
 
 
 @_writes("InnerProduct")
-def _dense(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _dense(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     answers = layer.integer(0, 0)
     weight = _shaped(layer, stored[0], (answers, stored[0].size // max(answers, 1)))
     bias = stored[1] if len(stored) > 1 else None
@@ -211,25 +115,19 @@ def _hard_swish(graph: GraphWriter, x: str, alpha: float, beta: float) -> str:
 
 
 @_writes("BatchNorm")
-def _batch_norm(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _batch_norm(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     scale, mean, variance, bias = stored
     parts = {"scale": scale, "mean": mean, "variance": variance, "bias": bias}
     return layers.batch_norm(graph, inputs[0], **parts, eps=layer.number(1, 0.0), name=layer.name)
 
 
 @_writes("PReLU")
-def _prelu(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _prelu(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     return layers.prelu(graph, inputs[0], stored[0], layer.name)
 
 
 @_writes("Scale")
-def _scale(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _scale(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     if not stored:
         return graph.add("Mul", list(inputs), name=layer.name)
     shift = stored[1] if len(stored) > 1 else None
@@ -242,10 +140,8 @@ def _bias(graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Seque
 
 
 @_writes("Pooling")
-def _pooling(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
-    kind: Literal["max", "average"] = "average" if layer.integer(0, 0) else "max"
+def _pooling(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
+    kind: layers.PoolKind = "average" if layer.integer(0, 0) else "max"
     if layer.integer(4, 0):
         # ncnn answers with one axis here, which a later reshape would notice
         return layers.flatten(graph, layers.global_pool(graph, inputs[0], kind))
@@ -278,9 +174,7 @@ _REVERSED = (7, 8)
 
 
 @_writes("BinaryOp")
-def _binary(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _binary(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     kind = layer.integer(0, 0)
     if kind not in _BINARY:
         raise UnsupportedModel(f"BinaryOp {layer.name!r} has the unknown kind {kind}")
@@ -292,9 +186,7 @@ def _binary(
 
 
 @_writes("Eltwise")
-def _eltwise(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _eltwise(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     factors = layer.settings.get(1, ())
     values = list(inputs)
     if layer.integer(0, 0) == 1 and factors:
@@ -318,24 +210,18 @@ def _same(graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Seque
 
 
 @_writes("Flatten")
-def _flatten(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _flatten(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     return layers.flatten(graph, inputs[0])
 
 
 @_writes("Concat")
-def _concat(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _concat(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     axis = layer.integer(0, 0)
     return graph.add("Concat", inputs, {"axis": axis + 1 if axis >= 0 else axis}, layer.name)
 
 
 @_writes("Softmax")
-def _softmax(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _softmax(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     axis = layer.integer(0, 0)
     return graph.add("Softmax", inputs, {"axis": axis + 1 if axis >= 0 else axis}, layer.name)
 
@@ -352,23 +238,17 @@ _PLAIN = {"Sigmoid": "Sigmoid", "TanH": "Tanh", "AbsVal": "Abs", "Softplus": "So
 
 
 @_writes(*_PLAIN)
-def _plain(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _plain(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     return graph.add(_PLAIN[layer.kind], inputs, name=layer.name)
 
 
 @_writes("Swish")
-def _swish(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _swish(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     return graph.add("Mul", [inputs[0], graph.add("Sigmoid", inputs)], name=layer.name)
 
 
 @_writes("HardSwish")
-def _hard_swish_layer(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _hard_swish_layer(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     return _hard_swish(graph, inputs[0], layer.number(0, 0.2), layer.number(1, 0.5))
 
 
@@ -380,9 +260,7 @@ def _clip(graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Seque
 
 
 @_writes("Reshape")
-def _reshape(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _reshape(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     sides = [layer.integer(key, -233) for key in (2, 11, 1, 0)]
     kept = [side for side in sides if side != -233]
     if not kept or min(kept) < -1:
@@ -393,9 +271,7 @@ def _reshape(
 
 
 @_writes("Normalize")
-def _normalize(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
+def _normalize(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     every = tuple(range(1, len(graph.shape(inputs[0]))))
     across_space, across_channels = layer.integer(0, 0), layer.integer(4, 1)
     if not across_channels or layer.integer(9, 0) != 0:
@@ -406,7 +282,5 @@ def _normalize(
 
 
 @_writes("MemoryData")
-def _memory(
-    graph: GraphWriter, layer: Layer, inputs: Sequence[str], stored: Sequence[Stored]
-) -> str:
-    return graph.weight(stored[0].reshape(_memory_shape(layer)), layer.name)
+def _memory(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
+    return graph.weight(stored[0].reshape(memory_shape(layer)), layer.name)

@@ -82,6 +82,8 @@ class Exporter:
     recognises: Callable[[Path], bool]
     """Tell from the content whether a file or folder is of this framework; never raises."""
     function: ExportFunction
+    checked: str = ""
+    """What this reader was held against, for the notes of a card."""
 
     def export(self, path: Path, options: Options | None = None) -> Exported:
         """Turn ``path`` into an ONNX graph."""
@@ -93,7 +95,7 @@ EXPORTERS: Registry[Exporter] = Registry("exporter", package="onnxfr.exporters")
 
 
 def exporter(
-    name: str, recognises: Callable[[Path], bool], formats: str
+    name: str, recognises: Callable[[Path], bool], formats: str, checked: str = ""
 ) -> Callable[[ExportFunction], ExportFunction]:
     """Return a decorator that files an export function and makes all its failures typed."""
 
@@ -114,7 +116,7 @@ def exporter(
                     f"{type(error).__name__}: {error}"
                 ) from error
 
-        EXPORTERS.register(name)(Exporter(name, formats, _quiet(recognises), guarded))
+        EXPORTERS.register(name)(Exporter(name, formats, _quiet(recognises), guarded, checked))
         return guarded
 
     return decorate

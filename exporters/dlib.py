@@ -29,7 +29,12 @@ def _recognises(path: Path) -> bool:
     return head_of(path, len(_START)) == _START
 
 
-@exporter("dlib", _recognises, "a metric network's .dat file")
+@exporter(
+    "dlib",
+    _recognises,
+    "a metric network's .dat file",
+    "dlib 20.0.1 with its face embedding: 16 faces, unit embeddings within 2.4e-7",
+)
 def export_dlib(source: Path, arch: str | None = None, input_size: Size | None = None) -> Exported:
     """Export a dlib metric network; its picture size is part of the file."""
     reader = DlibReader(read_source(source), source.name)
