@@ -25,7 +25,7 @@ def import_model(
         bool, typer.Option("--closed-set", help="Accept class scores as the model's answer.")
     ] = False,
     name: Annotated[str | None, typer.Option(help="The model's name.")] = None,
-    pairs: Annotated[int, typer.Option(help="Most pairs the probe may use.")] = 1200,
+    pairs: Annotated[int, typer.Option(help="Most pairs the probe may use.")] = 2400,
     seed: Annotated[int, typer.Option(help="Seed of the choice of pairs.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
