@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from onnxfr.models.graph.builder import modest
 from onnxfr.models.graph.node import Node
@@ -167,20 +168,27 @@ def clip_attributes(node: Node) -> Value:
     """Clip to bounds written as attributes."""
     low = node.real("min", -torch.inf) if node.has("min") else None
     high = node.real("max", torch.inf) if node.has("max") else None
-    if low is None and high is None:
-        return node[0]
-    return node.emit_like_input(torch.clamp, node[0], low, high)
+    return _clipped(node, low, high)
 
 
 @operator("Clip", since=11)
 def clip(node: Node) -> Value:
     """Clip to optional bounds that may themselves be computed."""
     bounds = [None if bound is None else plain(bound, node[0]) for bound in map(node.get, (1, 2))]
-    if bounds == [None, None]:
-        return node[0]
     if any(isinstance(bound, Value) for bound in bounds):
         return node.emit_like_input(clip_between, node[0], *bounds)
-    return node.emit_like_input(torch.clamp, node[0], *bounds)
+    return _clipped(node, *bounds)
+
+
+def _clipped(node: Node, low: float | None, high: float | None) -> Value:
+    """Clip to numbers, by the operation of the fastest backward pass."""
+    if low is None and high is None:
+        return node[0]
+    if low == 0 and high is None:
+        return node.emit_like_input(torch.relu, node[0])
+    if low is not None and high is not None and low < high:
+        return node.emit_like_input(F.hardtanh, node[0], low, high)
+    return node.emit_like_input(torch.clamp, node[0], low, high)
 
 
 def clip_between(x: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
