@@ -62,8 +62,7 @@ class Ledger:
 
     def clean_gradient(self, rows: Rows, gradient: torch.Tensor) -> torch.Tensor:
         """Return the gradient with rows that hold NaN or infinity set to zero, and count those."""
-        flat = gradient.flatten(1)
-        size = flat.abs().sum(1)
+        size = gradient.reshape(len(gradient), -1).abs().sum(1)
         finite = torch.isfinite(size)
         bad = (~finite | (size == 0)).cpu().numpy()
         np.add.at(self.bad_gradients, rows[bad], 1)

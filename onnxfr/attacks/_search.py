@@ -2,8 +2,8 @@
 
 ``robfr`` repeats RobFR's schedule: doubling from 16/255 and ten bisections, or for single-step
 attacks, whose success is not monotone in eps, a scan of 32 budgets and five bisections; every row
-takes part in every round. ``ours`` starts where the clean gradient points, uses the margins to aim
-(regula falsi), counts every iterate that wins, and lets finished rows leave.
+takes part in every round. ``ours`` starts where the clean gradient points, aims by the margins
+(secant), counts every iterate that wins, and lets finished rows leave.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _DOUBLINGS = 5
 _BISECTIONS = 10
 _SCANNED = 32
 _SCAN_BISECTIONS = 5
+# The margin rises faster on the way than at the clean picture; measured on MobileFaceNets.
+_SHORTER_THAN_LINEAR = 0.85
 
 
 @register("smallest_budget")
@@ -117,14 +119,13 @@ class _Search:
     def __post_init__(self) -> None:
         self.judge = self.oracle
 
-    def attempt(self, eps: Floats, rows: Rows) -> tuple[Floats, Floats]:
-        """Run the attack with a budget per row; return margins and distances of what it made."""
+    def attempt(self, eps: Floats, rows: Rows) -> Floats:
+        """Run the attack with a budget per row; return the margins of what it made."""
         rules = self.threat.take(rows).within(np.clip(eps, 0.0, 1.0))
         probe = self.probe.take(rows)
         made = self.attack.run(self.oracle.part(rows), probe, rules, self.rng.take(rows))
         made = rules.project(probe.images, made)
-        margins = self.judge.score(made, rows).astype(np.float64)
-        return margins, rules.distance(probe.images, made).astype(np.float64)
+        return self.judge.score(made, rows).astype(np.float64)
 
 
 def _robfr(search: _Search, first: float, single: bool) -> None:
@@ -137,7 +138,7 @@ def _robfr(search: _Search, first: float, single: bool) -> None:
         open_rows = rows[~found]
         if not open_rows.size:
             break
-        margins, _ = search.attempt(high[open_rows], open_rows)
+        margins = search.attempt(high[open_rows], open_rows)
         found[open_rows] = margins > 0
         failed = rows[~found]
         low[failed], high[failed] = high[failed], np.minimum(high[failed] * 2, 1.0)
@@ -147,7 +148,7 @@ def _robfr(search: _Search, first: float, single: bool) -> None:
 def _bisect(search: _Search, low: Floats, high: Floats, rows: Rows, rounds: int) -> None:
     for _ in range(rounds if rows.size else 0):
         middle = (low[rows] + high[rows]) / 2
-        won = search.attempt(middle, rows)[0] > 0
+        won = search.attempt(middle, rows) > 0
         high[rows[won]], low[rows[~won]] = middle[won], middle[~won]
 
 
@@ -159,7 +160,7 @@ def _scan(search: _Search, top: float, rows: Rows, *, leaving: bool) -> None:
         if not asked.size:
             break
         eps = np.full(len(asked), top * k / _SCANNED)
-        won = search.attempt(eps, asked)[0] > 0
+        won = search.attempt(eps, asked) > 0
         high[asked[won]] = np.minimum(high[asked[won]], eps[won])
     low = high - top / _SCANNED
     _bisect(search, low, high, rows[np.isfinite(high)], _SCAN_BISECTIONS)
@@ -171,9 +172,7 @@ def _aimed(search: _Search, settings: SmallestBudget, largest: Floats) -> None:
     eps = np.minimum(eps, largest)
     bracket = _Bracket(clean_margin, settings.precision)
     for _ in range(settings.rounds):
-        margins, distances = search.attempt(eps[rows], rows)
-        bracket.note(rows, eps[rows], margins, distances)
-        bracket.note_closest(search.judge.best_distance)
+        bracket.note(rows, eps[rows], search.attempt(eps[rows], rows))
         rows = rows[~bracket.closed()[rows] & (bracket.low[rows] < largest[rows])]
         if not rows.size:
             break
@@ -181,59 +180,50 @@ def _aimed(search: _Search, settings: SmallestBudget, largest: Floats) -> None:
 
 
 class _Bracket:
-    """For each row the largest budget that failed, the smallest that won, and their margins."""
+    """Each row's largest budget that failed, smallest that won, and last two that were tried."""
 
     def __init__(self, clean_margin: Floats, precision: float) -> None:
-        self.clean_margin, self.precision = clean_margin, precision
-        self.low, self.low_margin = np.zeros(len(clean_margin)), clean_margin.copy()
-        self.high = np.full(len(clean_margin), np.inf)
-        self.high_margin = np.full(len(clean_margin), np.inf)
+        self.precision = precision
+        self.low, self.high = np.zeros(len(clean_margin)), np.full(len(clean_margin), np.inf)
+        self.last, self.last_margin = self.low.copy(), clean_margin.copy()
+        self.before, self.before_margin = self.low.copy(), clean_margin.copy()
 
-    def note(self, rows: Rows, eps: Floats, margins: Floats, distances: Floats) -> None:
+    def note(self, rows: Rows, eps: Floats, margins: Floats) -> None:
         """Take in the result of one attempt."""
         won = margins > 0
-        nearer = won & (distances < self.high[rows])
-        self.high[rows[nearer]] = distances[nearer]
-        self.high_margin[rows[nearer]] = margins[nearer]
-        farther = ~won & (eps > self.low[rows])
-        self.low[rows[farther]] = eps[farther]
-        self.low_margin[rows[farther]] = margins[farther]
-
-    def note_closest(self, distances: Floats) -> None:
-        """Take in wins on the way, which may lie closer than the end of the attempt."""
-        nearer = distances < self.high * (1 - 1e-6)
-        self.high[nearer], self.high_margin[nearer] = distances[nearer], 1e-3
+        self.high[rows[won]] = np.minimum(self.high[rows[won]], eps[won])
+        self.low[rows[~won]] = np.maximum(self.low[rows[~won]], eps[~won])
+        # Success need not be monotone: a closer win overrules an earlier failure.
         upset = self.low >= self.high
-        self.low[upset], self.low_margin[upset] = 0.0, self.clean_margin[upset]
+        self.low[upset] = 0.0
+        self.before[rows], self.before_margin[rows] = self.last[rows], self.last_margin[rows]
+        self.last[rows], self.last_margin[rows] = eps, margins
 
     def root(self) -> Floats:
         """Return where the margin should vanish, by the secant through the last two points."""
-        bounded = np.isfinite(self.high)
-        rise = np.where(bounded, self.high_margin, self.low_margin)
-        rise = rise - np.where(bounded, self.low_margin, self.clean_margin)
-        run = np.where(bounded, self.high, self.low) - np.where(bounded, self.low, 0.0)
+        run, rise = self.last - self.before, self.last_margin - self.before_margin
         with np.errstate(divide="ignore", invalid="ignore"):
-            root = self.low - self.low_margin * run / rise
-        limit = np.where(bounded, self.high, 2.5 * np.maximum(self.low, 1e-4))
-        root = np.where(np.isfinite(root) & (rise > 0), root, limit)
-        return np.clip(root, self.low, limit)
+            root = self.last - self.last_margin * run / rise
+        limit = np.where(np.isfinite(self.high), self.high, 2.5 * np.maximum(self.low, 1e-4))
+        root = np.where(np.isfinite(root) & (run * rise > 0), root, (self.low + limit) / 2)
+        return np.asarray(np.clip(root, self.low, limit), dtype=np.float64)
 
     def closed(self) -> NDArray[np.bool_]:
         """Return which rows are known well enough."""
         narrow = self.high <= self.low * (1 + self.precision)
-        # Within a fifth the secant is good to second order: the last confirmation can be saved.
-        sure = (self.low >= 0.8 * self.high) & (self.root() * (1 + self.precision / 2) >= self.high)
-        return np.asarray(narrow | (sure & np.isfinite(self.high)))
+        # Between points this near the secant is good to second order: no confirmation is needed.
+        near = np.abs(self.last - self.before) <= 0.35 * self.last
+        sure = near & (self.high == self.last)
+        sure &= self.high <= self.root() * (1 + self.precision / 2)
+        return np.asarray(narrow | sure)
 
     def next_aim(self) -> Floats:
-        """Return the next budget to try: just above the root, or just below a win close to it."""
-        root, bounded = self.root(), np.isfinite(self.high)
-        aim = root * (1 + self.precision / 4)
-        close = bounded & (self.high <= root * (1 + self.precision))
-        aim = np.where(close, self.high / (1 + 0.9 * self.precision), aim)
-        gap = np.where(bounded, self.high - self.low, 0.0)
-        inside = np.clip(aim, self.low + 0.05 * gap, np.where(bounded, self.high, np.inf))
-        return np.asarray(np.maximum(inside, self.low * (1 + self.precision / 4)), np.float64)
+        """Return the next budget to try: just above the root, inside the bracket."""
+        gap = np.where(np.isfinite(self.high), self.high - self.low, 0.0)
+        low = np.maximum(self.low + 0.05 * gap, self.low * (1 + self.precision / 4))
+        high = np.where(np.isfinite(self.high), self.high - 0.05 * gap, np.inf)
+        aim = self.root() * (1 + self.precision / 4)
+        return np.asarray(np.clip(aim, np.minimum(low, high), high), dtype=np.float64)
 
 
 def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Floats]:
@@ -245,4 +235,4 @@ def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Float
     steepness = search.threat.slope(slope).clamp_min(1e-12)
     margins = margin.cpu().numpy().astype(np.float64)
     aim = -margins / steepness.cpu().numpy().astype(np.float64)
-    return margins, np.clip(aim * (1 + settings.precision), 1e-4, 1.0)
+    return margins, np.clip(aim * _SHORTER_THAN_LINEAR, 1e-4, 1.0)

@@ -109,7 +109,7 @@ def joined_gradient(
         pull = -torch.nn.functional.softplus(-value / _SOFTNESS) if mode == "loss" else value
         gradient = torch.autograd.grad(pull.sum(), image)[0]
         if mode == "gradient":
-            size = gradient.flatten(1).abs().sum(1).clamp_min(1e-12)
-            gradient = gradient / size.reshape(-1, 1, 1, 1)
+            size = gradient.reshape(len(gradient), -1).abs().sum(1).clamp_min(1e-12)
+            gradient = gradient / size.reshape(-1, *[1] * (gradient.ndim - 1))
         total += gradient / len(margins)
     return torch.stack(seen).mean(0), total

@@ -1,0 +1,214 @@
+"""Signs that an attack failed for the wrong reason: masked gradients, dice, too little effort.
+
+After Carlini et al. 2019 ("On Evaluating Adversarial Robustness"), AutoAttack's flags and the
+orderings that hold in RobFR's tables. Each check is a pure function of numbers an evaluation has
+anyway; ``examine`` also runs the cheap ones that need the model. A flag names the page that says
+what it means and what to do. None of them is a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from onnxfr.attacks import AttackResult, make_attack
+from onnxfr.oracle import Oracle
+from onnxfr.probe import Probe
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Norm
+
+Light = Literal["green", "yellow", "red"]
+Play = Callable[[Threat], Oracle]
+"""Returns a fresh oracle on the same pairs under other rules."""
+
+STRONGEST_FIRST = ("cw", "bim", "mim", "fgsm")
+"""The order of medians in all 21 natural and adversarially trained models of RobFR."""
+
+_POINT = 0.01
+_NOT_RANDOM = 1e-5
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The outcome of one check; ``page`` is the anchor of its page in docs/checks.md."""
+
+    name: str
+    light: Light
+    value: float
+    message: str
+
+    @property
+    def page(self) -> str:
+        """Where the flag is explained."""
+        return f"docs/checks.md#{self.name.replace('_', '-')}"
+
+
+def _flag(name: str, value: float, green: bool, yellow: bool, message: str) -> Flag:
+    light: Light = "green" if green else "yellow" if yellow else "red"
+    return Flag(name, light, float(value), message)
+
+
+def unbounded_budget(asr: float) -> Flag:
+    """Flag an attack that cannot win even when every pixel may take any value."""
+    text = f"{asr:.1%} of pairs fall when the budget is the whole pixel range"
+    return _flag("unbounded_budget", asr, asr >= 0.99, asr >= 0.9, text)
+
+
+def growing_budget(eps: Sequence[float], asr: Sequence[float]) -> Flag:
+    """Flag a success rate that falls although the budget grows."""
+    ordered = np.asarray(asr, dtype=np.float64)[np.argsort(eps)]
+    drop = float(np.max(np.maximum.accumulate(ordered) - ordered, initial=0.0))
+    text = f"the success rate falls by at most {drop:.1%} as the budget grows"
+    return _flag("growing_budget", drop, drop <= _POINT, drop <= 3 * _POINT, text)
+
+
+def order_of_medians(medians: Mapping[str, float], tolerance: float = 0.02) -> Flag:
+    """Flag single-step attacks that need less than iterative ones."""
+    present = [name for name in STRONGEST_FIRST if name in medians]
+    pairs = list(pairwise(present))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = [_ratio(medians[a], medians[b]) - 1 for a, b in pairs]
+    worst = max(excess, default=0.0)
+    broken = [f"{a} > {b}" for (a, b), e in zip(pairs, excess, strict=True) if e > tolerance]
+    text = (
+        "the order of medians is broken: " + ", ".join(broken)
+        if broken
+        else ("the medians are ordered " + " <= ".join(present))
+    )
+    return _flag("order_of_medians", worst, worst <= tolerance, worst <= 5 * tolerance, text)
+
+
+def _ratio(a: float, b: float) -> float:
+    if np.isinf(a) and np.isinf(b):
+        return 1.0
+    return float("inf") if b == 0 < a else a / b if b else 1.0
+
+
+def more_effort(name: Literal["more_steps", "more_restarts"], once: float, twice: float) -> Flag:
+    """Flag an attack that wins clearly more often when its steps or restarts are doubled."""
+    gain = twice - once
+    text = f"doubling gains {gain:+.1%} success"
+    return _flag(name, gain, gain <= _POINT, gain <= 3 * _POINT, text)
+
+
+def black_box_beats_white_box(white: ArrayLike, black: ArrayLike) -> Flag:
+    """Flag pairs that an attack without gradients wins and one with gradients does not."""
+    lost = ~np.asarray(white, dtype=np.bool_) & np.asarray(black, dtype=np.bool_)
+    share = float(lost.mean()) if lost.size else 0.0
+    text = f"{int(lost.sum())} of {lost.size} pairs fall to a black box but not to gradients"
+    return _flag("black_box_beats_white_box", share, not lost.any(), share <= _POINT, text)
+
+
+def harmful_noise(asr: float) -> Flag:
+    """Flag a model that falls to noise of the attack's size: no attack is needed there."""
+    text = f"{asr:.1%} of pairs fall to random noise of the same size"
+    return _flag("harmful_noise", asr, asr <= 2 * _POINT, asr <= 0.1, text)
+
+
+def unusable_gradients(bad: ArrayLike, asked: ArrayLike) -> Flag:
+    """Flag gradients that are zero everywhere or not finite."""
+    total = float(np.sum(asked))
+    share = float(np.sum(bad)) / total if total else 0.0
+    text = f"{share:.1%} of gradients are zero everywhere or not finite"
+    return _flag("unusable_gradients", share, share == 0, share <= _POINT, text)
+
+
+def changing_answers(scores: NDArray[np.float32]) -> Flag:
+    """Flag a model whose answers differ between calls, ``scores`` (calls, rows)."""
+    spread = float(np.ptp(scores, axis=0).max()) if scores.size else 0.0
+    text = f"the same picture's score varies by up to {spread:.1e}"
+    if spread > _NOT_RANDOM:
+        text += "; average gradients over several calls (samples) and scores over fresh ones"
+    return _flag("changing_answers", spread, spread <= _NOT_RANDOM, spread <= 1e-3, text)
+
+
+def rounding_gap(won: ArrayLike, won_8bit: ArrayLike) -> Flag:
+    """Flag wins that do not survive being saved as an 8-bit picture."""
+    kept, rounded = (np.asarray(v, dtype=np.float64) for v in (won, won_8bit))
+    gap = float(kept.mean() - rounded.mean()) if kept.size else 0.0
+    text = f"{gap:+.1%} of pairs are won in floats only"
+    return _flag("rounding_gap", gap, gap <= _POINT, gap <= 0.1, text)
+
+
+def finite_differences(by_gradient: ArrayLike, by_scores: ArrayLike) -> Flag:
+    """Flag gradients that do not say how the scores move."""
+    slope, seen = (np.asarray(v, dtype=np.float64) for v in (by_gradient, by_scores))
+    scale = np.maximum(np.maximum(np.abs(slope), np.abs(seen)), 1e-12)
+    error = float(np.median(np.abs(slope - seen) / scale)) if slope.size else 0.0
+    text = f"median disagreement of gradients and score differences {error:.0%}"
+    return _flag("finite_differences", error, error <= 0.2, error <= 0.5, text)
+
+
+def examine(
+    play: Play, probe: Probe, *, norm: Norm, eps: float, seed: int = 0, steps: int = 20
+) -> list[Flag]:
+    """Run every check that needs no other evaluation, with BIM as the attack."""
+
+    def attacked(name: str, budget: float, **settings: int) -> AttackResult:
+        threat = Threat(norm=norm, eps=budget)
+        return make_attack(name, settings)(play(threat), probe, threat, seed=seed)
+
+    def asr(result: AttackResult) -> float:
+        fair = result.won[~result.won_clean]
+        return float(fair.mean()) if fair.size else 0.0
+
+    single, plain = attacked("fgsm", eps), attacked("bim", eps, steps=steps)
+    larger = attacked("bim", min(2 * eps, 1.0), steps=steps)
+    longer = attacked("bim", eps, steps=2 * steps)
+    everything = attacked("bim", 1.0, steps=steps)
+    once, twice = (attacked("pgd", eps, steps=steps, restarts=n) for n in (1, 2))
+    oracle = play(Threat(norm=norm))
+    return [
+        unbounded_budget(asr(everything)),
+        growing_budget([eps, 2 * eps, 1.0], [asr(plain), asr(larger), asr(everything)]),
+        more_effort("more_steps", asr(plain), asr(longer)),
+        more_effort("more_restarts", asr(once), asr(twice)),
+        single_step_beats_iterative(single.won, plain.won),
+        harmful_noise(_noise_success(play, probe, norm, eps, seed)),
+        unusable_gradients(plain.bad_gradients, plain.gradients),
+        changing_answers(np.stack([oracle.score(probe.images) for _ in range(3)])),
+        rounding_gap(plain.won, plain.won_8bit),
+        finite_differences(*_slopes(oracle, probe, norm)),
+    ]
+
+
+def single_step_beats_iterative(single: ArrayLike, iterative: ArrayLike) -> Flag:
+    """Flag pairs that one step wins and many steps do not."""
+    lost = np.asarray(single, dtype=np.bool_) & ~np.asarray(iterative, dtype=np.bool_)
+    share = float(lost.mean()) if lost.size else 0.0
+    text = f"{int(lost.sum())} of {lost.size} pairs fall to one step but not to many"
+    return _flag("single_step_beats_iterative", share, share <= _POINT, share <= 0.05, text)
+
+
+def _noise_success(play: Play, probe: Probe, norm: Norm, eps: float, seed: int) -> float:
+    threat = Threat(norm=norm, eps=eps)
+    oracle = play(threat)
+    draws = oracle.tensor(RowRng(seed, probe.ids, "noise").normal(probe.images.shape[1:]))
+    clean = oracle.tensor(probe.images)
+    noisy = threat.project(clean, clean + eps * threat.steepest(draws))
+    before = oracle.verify(probe.images) > 0
+    won = oracle.decide(noisy)[~before]
+    return float(won.mean()) if won.size else 0.0
+
+
+def _slopes(
+    oracle: Oracle, probe: Probe, norm: Norm
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how the margin grows along a random direction and along the gradient's own."""
+    threat = Threat(norm=norm)
+    clean = oracle.tensor(probe.images)
+    _, slope = oracle.gradient(clean)
+    dice = oracle.tensor(RowRng(0, probe.ids, "slopes").normal(probe.images.shape[1:]))
+    # A direction that has a part along the gradient and a part that has not, lest 0 agree with 0.
+    along = threat.steepest(slope) + threat.steepest(dice)
+    step = 0.25 / 255
+    up, down = (oracle.score((clean + sign * step * along).clamp(0, 1)) for sign in (1, -1))
+    moved = (clean + step * along).clamp(0, 1) - (clean - step * along).clamp(0, 1)
+    told = (slope * moved).flatten(1).sum(1).cpu().numpy()
+    return told.astype(np.float64), (up - down).astype(np.float64)

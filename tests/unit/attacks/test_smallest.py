@@ -1,0 +1,148 @@
+"""Minimum-perturbation attacks: the schedules, the orderings, the geometry they rest on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from attack_games import tiny_game, tiny_probe
+from scipy.optimize import linprog
+
+from onnxfr.attacks import Attack, AttackResult, make_attack
+from onnxfr.attacks._search import SmallestBudget
+from onnxfr.attacks.white_box._boundary import onto_boundary
+from onnxfr.attacks.white_box.apgd import checkpoints
+from onnxfr.attacks.white_box.bim import BIM
+from onnxfr.attacks.white_box.fgsm import FGSM
+from onnxfr.models.wrapper import OnnxModel
+from onnxfr.threat import Threat
+from onnxfr.types import Goal, Norm
+
+ROWS = 6
+
+
+def minima(
+    model: OnnxModel, how: Attack, norm: Norm, goal: Goal = Goal.DODGE, rows: int = ROWS
+) -> AttackResult:
+    probe, threat = tiny_probe(rows), Threat(norm=norm)
+    return how(tiny_game(model, probe, threat, goal), probe, threat, seed=0)
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_medians_are_ordered_as_in_every_model_of_robfr(tiny: OnnxModel, goal: Goal) -> None:
+    chain = {"l2": ("fmn", "smallest:bim", "smallest:fgsm"), "linf": ("fmn", "smallest:bim")}
+    for norm, names in chain.items():
+        costs = [minima(tiny, make_attack(n), norm, goal).cost for n in names]  # type: ignore[arg-type]
+        medians = [float(np.median(cost)) for cost in costs]
+        assert np.isfinite(costs[0]).all()
+        assert all(a <= b * 1.02 for a, b in pairwise(medians)), medians
+
+
+def test_cheap_minima_match_cw(tiny: OnnxModel) -> None:
+    cw = minima(tiny, make_attack("cw", {"weight": 10.0, "bisections": 2}), "l2", rows=3)
+    for name in ("fmn", "ddn", "fab", "brendel_bethge"):
+        cheap = minima(tiny, make_attack(name), "l2", rows=3)
+        assert np.median(cheap.cost) <= np.median(cw.cost) * 1.05, name
+        assert cheap.gradients.mean() < cw.gradients.mean() / 2
+
+
+def test_our_schedule_finds_robfrs_minima_with_a_third_of_the_gradients(tiny: OnnxModel) -> None:
+    for norm in ("linf", "l2"):
+        theirs = minima(tiny, SmallestBudget(BIM(), schedule="robfr"), norm)  # type: ignore[arg-type]
+        ours = minima(tiny, SmallestBudget(BIM()), norm)  # type: ignore[arg-type]
+        assert ours.won.all() and theirs.won.all()
+        np.testing.assert_allclose(np.median(ours.cost), np.median(theirs.cost), rtol=0.02)
+        assert ours.gradients.mean() <= theirs.gradients.mean() / 3
+
+
+def test_robfrs_schedule_is_the_published_one(tiny: OnnxModel) -> None:
+    bim = minima(tiny, SmallestBudget(BIM(), schedule="robfr"), "linf")
+    runs = bim.gradients / 20
+    assert set(runs.tolist()) <= {float(k) for k in range(11, 17)} and (bim.queries == runs).all()
+    fgsm = minima(tiny, SmallestBudget(FGSM(), schedule="robfr"), "linf")
+    assert set(fgsm.gradients.tolist()) <= {32, 37}
+    finest = 16 / 255 / 32 / 32
+    steps = fgsm.cost[fgsm.won] / finest
+    np.testing.assert_allclose(steps, np.round(steps), atol=0.05)
+
+
+def test_a_budget_on_top_is_respected(tiny: OnnxModel) -> None:
+    free = minima(tiny, SmallestBudget(BIM()), "linf")
+    limit = float(np.median(free.cost))
+    probe, threat = tiny_probe(ROWS), Threat(eps=limit)
+    capped = SmallestBudget(BIM())(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
+    assert (capped.won == (free.cost <= limit * 1.001)).sum() >= ROWS - 1
+    assert (capped.distance <= limit + 1e-6).all()
+
+
+def test_deepfool_on_a_margin_stops_just_beyond_the_boundary(tiny: OnnxModel) -> None:
+    result = minima(tiny, make_attack("deepfool"), "l2")
+    assert result.won.all() and result.margin.max() < 0.05
+    assert result.gradients.max() <= 10
+
+
+def test_apgd_checkpoints_are_the_published_ones() -> None:
+    assert checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
+    assert checkpoints(1) == []
+
+
+def test_apgd_margin_stops_where_cosine_climbs_on(tiny: OnnxModel) -> None:
+    probe, threat = tiny_probe(ROWS), Threat(eps=0.05)
+    cosine, margin = (
+        make_attack("apgd", {"loss": loss})(
+            tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat, seed=0
+        )
+        for loss in ("cosine", "margin")
+    )
+    assert (cosine.won == margin.won).all()
+    assert cosine.margin.mean() > margin.margin.mean()
+    assert margin.gradients[margin.won].max() < cosine.gradients[cosine.won].min()
+
+
+def test_aa_fr_is_at_least_as_strong_as_each_stage(tiny: OnnxModel) -> None:
+    probe, threat = tiny_probe(ROWS), Threat(eps=0.03)
+    won = {
+        name: make_attack(name)(
+            tiny_game(tiny, probe, threat, Goal.IMPERSONATE), probe, threat, seed=0
+        ).won
+        for name in ("aa_fr", "apgd", "fab", "bim")
+    }
+    assert won["aa_fr"].sum() >= max(w.sum() for w in won.values())
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_projection_onto_a_boundary_inside_the_range_is_the_nearest(norm: Norm) -> None:
+    random = np.random.default_rng(1)
+    shape = (8, 3, 2, 2)
+    point, slope = random.random(shape), random.standard_normal(shape)
+    anchor = random.random(shape)
+    margin = -random.random(8) * 0.8
+    threat = Threat(norm=norm)
+    found = onto_boundary(*(torch.as_tensor(v) for v in (point, anchor, margin, slope)), threat)
+    rest = margin + (slope * (found.numpy() - anchor)).sum((1, 2, 3))
+    np.testing.assert_allclose(rest, 0, atol=1e-6)
+    assert found.min() >= 0 and found.max() <= 1
+    if norm == "linf":
+        for k in range(8):
+            w, z = slope[k].ravel(), point[k].ravel()
+            level = w @ anchor[k].ravel() - margin[k]
+            rows = np.block([[np.eye(12), -np.ones((12, 1))], [-np.eye(12), -np.ones((12, 1))]])
+            best = linprog(
+                [0] * 12 + [1],
+                A_ub=rows,
+                b_ub=np.concatenate([z, -z]),
+                A_eq=[[*w, 0]],
+                b_eq=[level],
+                bounds=[(0, 1)] * 12 + [(0, None)],
+            )
+            assert np.abs(found[k].numpy().ravel() - z).max() == pytest.approx(best.fun, abs=1e-5)
+    else:
+        for _ in range(200):
+            other = np.clip(found.numpy() + random.standard_normal(shape) * 0.05, 0, 1)
+            gap = margin + (slope * (other - anchor)).sum((1, 2, 3))
+            beyond = np.sign(gap) == np.sign(-margin - (slope * (point - anchor)).sum((1, 2, 3)))
+            size = ((other - point) ** 2).sum((1, 2, 3))
+            least = ((found.numpy() - point) ** 2).sum((1, 2, 3))
+            assert (size[beyond] >= least[beyond] - 1e-9).all()
