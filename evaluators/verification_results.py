@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -41,16 +42,21 @@ _MOST_RESAMPLED = 200_000
 
 def results_of(scored: Scored, thresholds: Sequence[float] = ()) -> list[Result]:
     """Return the results of one model on one pair set, judged at further fixed thresholds too."""
-    return [
-        *_counts(scored),
-        *_kfold(scored),
-        *_oracle(scored),
-        *_curve_metrics(scored),
-        *_targets(scored),
-        *_fixed(scored, [*scored.card_thresholds, *(Threshold(value) for value in thresholds)]),
-        *_refusals(scored),
-        *_groups(scored),
-    ]
+    fixed = [*scored.card_thresholds, *(Threshold(value) for value in thresholds)]
+    parts: tuple[Callable[[Scored], Iterator[Result]], ...] = (
+        _counts,
+        _kfold,
+        _oracle,
+        _curve_metrics,
+        _targets,
+        lambda each: _fixed(each, fixed),
+        _refusals,
+        _groups,
+    )
+    # Resampling is most of the work and leaves Python's lock alone.
+    with ThreadPoolExecutor(2, thread_name_prefix="onnxfr-metrics") as pool:
+        done = pool.map(lambda part: list(part(scored)), parts)
+        return [result for results in done for result in results]
 
 
 def accuracy_by_folds(scored: Scored) -> AccuracyResult | None:
