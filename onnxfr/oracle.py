@@ -74,21 +74,19 @@ class Oracle:
         thresholds = model.thresholds if isinstance(model, Ensemble) else (threshold,)
         if any(value is None for value in thresholds):
             raise SpecError("an oracle needs the model's threshold; measure or state one")
-        self.goal, self.access, self.threat, self.dtype = Goal(goal), access, threat, dtype
-        self.quantise = quantise
+        self.goal, self.access, self.threat = Goal(goal), access, threat
+        self.dtype, self.quantise = dtype, quantise
         self.differentiable = model.differentiable
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
-        self._mode = model.mode if isinstance(model, Ensemble) else "margin"
-        self._members = members
+        self._members, self._mode = members, model.mode if isinstance(model, Ensemble) else "margin"
         self._thresholds = [float(value) for value in thresholds if value is not None]
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
         self._samples, self._batch_size = samples, batch_size
         self._decoder: View | None = None
-        self._ledger = Ledger(probe.images, threat)
+        self._ledger, self._recording = Ledger(probe.images, threat), True
         self._rows: Rows = np.arange(len(probe))
-        self._recording = True
         self._references = _embed_references(members, probe, batch_size)
         self._torch_references = [self.tensor(each) for each in self._references]
 
@@ -196,6 +194,8 @@ class Oracle:
 
     def verify(self, images: Images) -> NDArray[np.float32]:
         """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
+        if self.quantise:
+            images = round8(images)
         return self._margins(images, np.arange(len(self._rows)))
 
     def _differentiate(

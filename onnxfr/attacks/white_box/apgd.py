@@ -2,7 +2,7 @@
 
 Steps and momentum of the library version. In verification the cosine and the margin differ by a
 constant and a sign, so the two losses climb alike; they part where the margin is positive:
-``cosine`` climbs on, ``margin`` is flat there, so its rows stop at their first win.
+``cosine`` climbs on, which transfers better, ``margin`` is flat there, so its rows stop.
 """
 
 from __future__ import annotations
@@ -41,12 +41,21 @@ def checkpoints(steps: int) -> list[int]:
 @register("apgd")
 @dataclass(frozen=True)
 class APGD(Attack):
-    """Auto-PGD; ``loss`` decides whether a row goes on after its first win."""
+    """Auto-PGD; ``loss`` decides whether a row goes on after its first win.
+
+    Args:
+        steps: gradient steps per run.
+        restarts: runs per row; rows that have won are not run again.
+        loss: ``cosine`` or ``margin``.
+        random_start: begin at a random point of the ball.
+        stop_on_win: let rows leave at their first win also with ``cosine``.
+    """
 
     steps: int = 100
     restarts: int = 1
     loss: Literal["cosine", "margin"] = "cosine"
     random_start: bool = True
+    stop_on_win: bool = False
 
     paper: ClassVar[str] = "Croce and Hein, ICML 2020 (arXiv:2003.01690)"
 
@@ -73,10 +82,11 @@ class APGD(Attack):
         start = random_point(clean, threat, rng) if self.random_start else clean
         climb = _Climb(oracle, threat, clean, start, self.steps)
         rows = np.arange(len(clean))
+        stops = self.stop_on_win or self.loss == "margin"
         for turn in range(self.steps):
             climb.step(turn)
-            done = climb.best_loss > 0 if self.loss == "margin" else climb.best_loss > np.inf
-            if bool(done.any()):
+            done = climb.best_loss > 0
+            if stops and bool(done.any()):
                 finished = done.cpu().numpy()
                 result[torch.as_tensor(rows[finished])] = climb.best[done]
                 climb, rows = climb.take(np.flatnonzero(~finished)), rows[~finished]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from attack_games import SIDE, tiny_game, tiny_probe
 
-from onnxfr.attacks import make_attack
+from onnxfr.attacks import ATTACKS, make_attack
 from onnxfr.attacks._iterative import IterativeGradient
 from onnxfr.attacks.composition import Composition
 from onnxfr.attacks.white_box.bim import BIM
@@ -161,3 +162,9 @@ def test_pairs_lost_when_clean_are_flagged_and_left_alone(tiny: OnnxModel) -> No
     assert (result.images[lost] == probe.images[lost]).all()
     assert (result.gradients[lost] == 0).all() and (result.gradients[~lost] == 3).all()
     assert result.images.shape == (6, 3, SIDE, SIDE)
+
+
+def test_every_attack_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "attacks.md").read_text(encoding="utf-8")
+    for name in ATTACKS.names():
+        assert f"| `{name}` |" in page, name
