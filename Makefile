@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test lint types unit benchmarks zoo-verify clean
+.PHONY: demo test lint types unit zoo-verify clean
 
 demo: $(VENV)/.ready ## fetch a real model and real faces, evaluate, write a report
 	$(BIN)/onnxfr demo
@@ -38,6 +38,10 @@ types: $(VENV)/.ready-dev
 
 unit: $(VENV)/.ready-dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal
+
+zoo-verify: $(VENV)/.ready ## reproduce the accuracy on every card that can be had (slow, large downloads)
+	$(BIN)/onnxfr zoo get --all --accept-licence
+	$(BIN)/onnxfr zoo verify --data lfw:$${ONNXFR_DATA:-../shared/data}/lfw_112
 
 clean:
 	rm -rf $(VENV) build

@@ -77,7 +77,10 @@ def describe(card: ZooCard) -> dict[str, Any]:
 
 @zoo_app.command("get")
 def get_models(
-    names: Annotated[list[str], typer.Argument(help="Names from 'onnxfr zoo list'.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Names from 'onnxfr zoo list'.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every model that can be had here.")
+    ] = False,
     accept_licence: Annotated[
         bool, typer.Option("--accept-licence", help="Accept non-commercial licences.")
     ] = False,
@@ -91,6 +94,9 @@ def get_models(
 
     Example: onnxfr zoo get sface
     """
+    names = _obtainable() if everything else names
+    if not names:
+        raise SpecError("name the models to get, or give --all; see: onnxfr zoo list")
     if from_file is not None and len(names) != 1:
         raise SpecError(f"--from-file is for one model, got {len(names)} names")
     if jobs < 1:
@@ -103,6 +109,13 @@ def get_models(
         if len(names) == 1:
             raise getter.failures[0]
         raise typer.Exit(getter.failures[0].exit_code)
+
+
+def _obtainable() -> list[str]:
+    from onnxfr.model_zoo import zoo_cards
+    from onnxfr.model_zoo.obtaining import exporter_ready
+
+    return [name for name, card in zoo_cards().items() if card.obtainable and exporter_ready(card)]
 
 
 class _Getter:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -151,6 +152,16 @@ def broken_graph(make: Callable[..., onnx.ModelProto], path: Path) -> type[Onnxf
     return UnsupportedModel
 
 
+def crashing_native_code(make: Callable[..., onnx.ModelProto], path: Path) -> type[OnnxfrError]:
+    """A deviation of zero aborts onnxruntime 1.31 itself: only a child process survives that."""
+    model = make(opset=15)
+    model.graph.node[-1].output[0] = "raw"
+    noise = helper.make_node("RandomNormalLike", ["raw"], ["noise"], scale=0.0)
+    model.graph.node.extend([noise, helper.make_node("Add", ["raw", "noise"], ["feature"])])
+    write(model, path)
+    return UnsupportedModel
+
+
 BAD = [
     truncated,
     random_bytes,
@@ -170,6 +181,7 @@ BAD = [
     class_scores,
     softmax_tail,
     broken_graph,
+    crashing_native_code,
 ]
 
 
@@ -183,6 +195,8 @@ def test_bad_file_is_one_error_and_nothing_written(
     folder = tmp_path / "vendor"
     folder.mkdir()
     expected = spoil(make_vendor_net, folder / "bad.onnx")
+    if spoil is crashing_native_code and onnxruntime.__version__ != "1.31.1":
+        pytest.skip("another onnxruntime may not crash on this graph")
     seen = onnxfr("import", folder / "bad.onnx", "-o", tmp_path / "out", "--preprocess", "rgb,pm1")
     assert seen.code == 2
     assert seen.err.startswith("error: ")
