@@ -110,6 +110,8 @@ class GraphWriter:
 
     def build(self, outputs: Mapping[str, str]) -> onnx.ModelProto:
         """Return the model; ``outputs`` gives the public name of each value that is answered."""
+        if not outputs:
+            raise UnreadableModel("the network has no answer")
         computed = {node.output[0] for node in self._nodes}
         answers, renames = [], []
         for public, value in outputs.items():

@@ -33,9 +33,24 @@ _TEST = (1, "TEST")
 _LAYERS, _V1_LAYERS = 100, 2
 
 
+def _is_text(path: Path) -> bool:
+    """Tell text that speaks of layers from weights; it may still be broken prototxt."""
+    if b"\x00" in head_of(path, 4096):
+        return False
+    content = read_source(path, _MAX_TEXT)
+    return b"layer" in content and _decodes(content)
+
+
+def _decodes(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _is_prototxt(path: Path) -> bool:
-    start = head_of(path, 4096)
-    if b"\x00" in start or b"layer" not in read_source(path, _MAX_TEXT):
+    if not _is_text(path):
         return False
     tree = read_text(read_source(path, _MAX_TEXT).decode("utf-8"))
     return any(isinstance(v, dict) for v in (*tree.get("layer", ()), *tree.get("layers", ())))
@@ -51,12 +66,7 @@ def _is_caffemodel(path: Path) -> bool:
 
 
 def _recognises(path: Path) -> bool:
-    try:
-        if _is_caffemodel(path):
-            return True
-    except UnreadableModel:
-        pass
-    return _is_prototxt(path)
+    return _is_weights(path) or _is_prototxt(path)
 
 
 @exporter(
@@ -69,9 +79,9 @@ def export_caffe(source: Path, arch: str | None = None, input_size: Size | None 
     """Export a Caffe model; a prototxt needs its caffemodel beside it."""
     structure = None
     weights_path = source
-    if _safely(_is_prototxt, source):
+    if _is_text(source):
         structure = read_text(read_source(source, _MAX_TEXT).decode("utf-8"))
-        weights_path = companion(source, lambda p: _safely(_is_caffemodel, p), "its .caffemodel")
+        weights_path = companion(source, _is_weights, "its .caffemodel")
     weights = read_binary(read_source(weights_path))
     net = structure or weights
     blobs = _blobs(weights)
@@ -81,10 +91,10 @@ def export_caffe(source: Path, arch: str | None = None, input_size: Size | None 
     return Exported(model, "caffe", arch, _hint(net), notes=(*notes, described))
 
 
-def _safely(test: object, path: Path) -> bool:
+def _is_weights(path: Path) -> bool:
     try:
-        return bool(test(path)) if callable(test) else False
-    except (UnreadableModel, UnicodeDecodeError, ValueError):
+        return _is_caffemodel(path)
+    except UnreadableModel:
         return False
 
 

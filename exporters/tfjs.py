@@ -106,7 +106,11 @@ def _outputs(raw: Mapping[str, Any], nodes: Mapping[str, Node]) -> list[str]:
         if found:
             return found
     used = {_source(name) for node in nodes.values() for name in node.inputs}
-    return [name for name, node in nodes.items() if name not in used and node.op != "Const"]
+    sources = ("Const", "Placeholder")
+    loose = [name for name, node in nodes.items() if name not in used and node.op not in sources]
+    if not loose:
+        raise UnreadableModel("the graph is a circle: it has no answer that nobody uses again")
+    return loose
 
 
 def _source(reference: str) -> str:

@@ -41,8 +41,8 @@ def weights() -> dict[str, F]:
         "slope": w(8),
         "depth": w(8, 1, 3, 3),
         "depth_bias": w(8),
-        "fc": w(6, 200),
-        "fc_bias": w(6),
+        "fc": w(16, 200),
+        "fc_bias": w(16),
     }
 
 
@@ -70,7 +70,7 @@ def mxnet(p: dict[str, F]) -> None:
     x = op("elemwise_add", "sum", [op("Activation", "relu", [y], act_type="relu"), x])
     x = op("Pooling", "pool", [x], kernel="(3, 3)", stride="(2, 2)", pad="(1, 1)",
            pool_type="avg", pooling_convention="full")  # fmt: skip
-    x = op("FullyConnected", "fc1", [x, null("fc"), null("fc_bias")], num_hidden="6")
+    x = op("FullyConnected", "fc1", [x, null("fc"), null("fc_bias")], num_hidden="16")
     symbol = {"nodes": nodes, "arg_nodes": [], "heads": [[x, 0, 0]], "attrs": {}}
     folder = HERE / "mxnet"
     folder.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def ncnn(p: dict[str, F]) -> list[list[float]]:
         "ConvolutionDepthWise dw 1 1 act_a dw 0=8 1=3 3=1 4=1 5=1 6=72 7=8 9=1",
         "BinaryOp sum 2 1 dw act_b sum 0=0",
         "Pooling pool 1 1 sum pool 0=1 1=3 2=2 3=1 5=0 6=0",
-        "InnerProduct fc1 1 1 pool fc1 0=6 1=1 2=1200",
+        "InnerProduct fc1 1 1 pool fc1 0=16 1=1 2=3200",
     ]
     folder = HERE / "ncnn"
     folder.mkdir(exist_ok=True)
@@ -170,7 +170,7 @@ def caffe(p: dict[str, F]) -> list[list[float]]:
     net += layer("ReLU", "relu", ["d"], ["d"])
     net += layer("Eltwise", "sum", ["d", "c1"], ["s"])
     net += layer("Pooling", "pool", ["s"], ["p"], field(121, pool))
-    dense = blob(p["fc"]) + blob(p["fc_bias"]) + field(117, field(1, 6))
+    dense = blob(p["fc"]) + blob(p["fc_bias"]) + field(117, field(1, 16))
     net += layer("InnerProduct", "fc1", ["p"], ["fc1"], dense)
     folder = HERE / "caffe"
     folder.mkdir(exist_ok=True)
@@ -189,7 +189,7 @@ def caffe(p: dict[str, F]) -> list[list[float]]:
     layer { name: "pool" type: "Pooling" bottom: "s" top: "p"
       pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
     layer { name: "fc1" type: "InnerProduct" bottom: "p" top: "fc1"
-      inner_product_param { num_output: 6 } }
+      inner_product_param { num_output: 16 } }
     """
     (folder / "tiny.prototxt").write_text("\n".join(t.strip() for t in text.splitlines()))
     loaded = cv2.dnn.readNetFromCaffe(
@@ -339,7 +339,7 @@ def dlib() -> None:
         return text(f"{kind}_pool_2") + integers(*numbers) + state
 
     relu, add = text("relu_") + state, text("add_prev_") + state
-    dense = text("fc_2") + integers(6, 12) + tensor(w(12 * 6)) + view(12, 6, 1, 1)
+    dense = text("fc_2") + integers(16, 12) + tensor(w(12 * 16)) + view(12, 16, 1, 1)
     dense += view(0, 0, 0, 0) + integer(1) + rates + state
     steps: list[bytes | None] = [
         con(3, 8, 2, 1) + integer(1), affine(8), relu, pool("max", 3, 3, 1, 1, 1, 1), None,
