@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import DataError
-from onnxfr.threat import Batch
 from onnxfr.types import Embeddings, Images
+
+Batch = TypeVar("Batch", NDArray[np.float32], torch.Tensor)
 
 
 @dataclass(frozen=True)
