@@ -60,6 +60,8 @@ class PlanContext:
     protocol: str = "ours"
     fmr: float = 1e-3
     """The false-match rate at which thresholds are frozen on clean data."""
+    strict: bool = False
+    """Whether an unreadable picture stops the run instead of being left out and reported."""
     rows_per_cell: int = 500
     code: str = ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +24,9 @@ from onnxfr.runs.spec import EvaluatorSpec, RunSpec, Suite, explain, merge, read
 from onnxfr.runs.store import RunStore
 from onnxfr.runs.toml_lines import line_of
 from onnxfr.runs.work import Report
+
+if TYPE_CHECKING:
+    from onnxfr.models.wrapper import FRModel
 
 SOURCES = ("onnxfr", "onnxfr.evaluators")
 """Packages whose sources decide the numbers of a cell."""
@@ -142,6 +145,7 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
         seed=full.seed,
         protocol=full.protocol,
         fmr=full.fmr,
+        strict=full.strict,
         rows_per_cell=full.rows_per_cell,
         code=code,
     )
@@ -164,6 +168,7 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
                 "sha256": model.sha256,
                 "device": context.device(model),
                 "card": context.model(model).card.model_dump(mode="json"),
+                "certificate": _certificate(context.model(model)),
             }
             for model in plan.models
         ],
@@ -177,6 +182,13 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
             for each in plan.evaluators
         ],
     }
+
+
+def _certificate(model: FRModel) -> dict[str, Any] | None:
+    from onnxfr.models.parity import read_certificate  # torch comes with it; workers do without
+    from onnxfr.models.wrapper import OnnxModel
+
+    return read_certificate(model.folder) if isinstance(model, OnnxModel) else None
 
 
 def estimate(plan: Plan, cells: Sequence[Cell], context: Context) -> float:

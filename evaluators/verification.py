@@ -53,7 +53,7 @@ class Verification(Evaluator):
                 images = len(context.context.pairs(data).images)
                 params = {
                     "align": self.align,
-                    "strict": self.strict,
+                    "strict": self.strict or context.strict,
                     "examples": self.examples,
                     "fmr": context.fmr,
                     "card_thresholds": [[entry.value, entry.origin] for entry in card.thresholds],

@@ -132,8 +132,6 @@ def _check(name: str, data: str) -> str:
 def _evaluate(model: str, data: str, folder: Path) -> tuple[RunStore, list[Result]]:
     from onnxfr.cli.progress import RunProgress
     from onnxfr.evaluators.planning import manifest_of, plan_run, summarise_run, worker_context
-    from onnxfr.models.parity import read_certificate
-    from onnxfr.models.wrapper import load_model
     from onnxfr.paths import cache_dir
     from onnxfr.runs.engines import make_engine
     from onnxfr.runs.execute import execute
@@ -145,8 +143,6 @@ def _evaluate(model: str, data: str, folder: Path) -> tuple[RunStore, list[Resul
     spec = make_spec({"models": [model], "data": [data], "suite": _SUITE}, Path.cwd())
     plan = plan_run(spec, context)
     manifest = manifest_of(plan, context)
-    for entry in manifest["models"]:
-        entry.setdefault("certificate", read_certificate(load_model(entry["ref"]).folder))
     engine = make_engine(plan.spec.engine, len(plan.cells))
     if not engine.in_process:
         context.release()

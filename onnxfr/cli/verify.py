@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from onnxfr.evaluators.base import Result
-    from onnxfr.runs.context import Context
     from onnxfr.runs.spec import RunSpec
     from onnxfr.runs.store import RunStore
 
@@ -126,8 +125,6 @@ def _work(spec: RunSpec, folder: Path, *, quiet: bool) -> Sequence[Result]:
     with store.working(), bar("verifying", quiet=quiet) as report:
         plan = plan_run(spec, context)
         manifest = manifest_of(plan, context)
-        for entry in manifest["models"]:
-            entry.setdefault("certificate", _certificate(entry["ref"], context))
         store.write_manifest(manifest, plan.cells)
         work = RunCell(cache)
         for cell in plan.cells:
@@ -136,14 +133,6 @@ def _work(spec: RunSpec, folder: Path, *, quiet: bool) -> Sequence[Result]:
                 done += 1
         _note_session(store, started, time.monotonic() - begin, done, len(plan.cells) - done)
         return summarise_run(store)
-
-
-def _certificate(ref: str, context: Context) -> dict[str, Any] | None:
-    from onnxfr.models.parity import read_certificate
-    from onnxfr.models.wrapper import OnnxModel
-
-    model = context.model(ref)
-    return read_certificate(model.folder) if isinstance(model, OnnxModel) else None
 
 
 def _note_session(
