@@ -30,6 +30,7 @@ def _register() -> None:
     from onnxfr.cli.data import data_app
     from onnxfr.cli.demo import demo
     from onnxfr.cli.doctor import doctor
+    from onnxfr.cli.export import export
     from onnxfr.cli.importing import import_model
     from onnxfr.cli.listing import ls
     from onnxfr.cli.report import report
@@ -38,7 +39,7 @@ def _register() -> None:
     from onnxfr.cli.zoo import zoo_app
 
     app.command("import")(import_model)
-    for command in (demo, check, verify, run, report, compare, align, ls, doctor):
+    for command in (demo, check, verify, run, report, compare, export, align, ls, doctor):
         app.command(command.__name__)(command)
     app.add_typer(zoo_app, name="zoo")
     app.add_typer(data_app, name="data")
