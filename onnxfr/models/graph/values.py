@@ -58,6 +58,25 @@ def fit_all(trials: list[tuple[int, ...]]) -> tuple[Size, ...] | None:
 Rescale = Callable[[Tensor, Tensor], "Value"]
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The whole numbers behind a dequantised value, ``(numbers - zero) * scale``."""
+
+    numbers: Value
+    scale: Value
+    zero: Value | None
+    axis: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The layer behind a sum of products, which can be written again for other operands."""
+
+    operands: tuple[Value, Value, Value | None]
+    write: Callable[[Value, Value, Value | None], Value]
+    axis: int
+
+
 @dataclass(eq=False)
 class Value:
     """One tensor of the network: its trials, and where the finished graph finds it.
@@ -68,6 +87,8 @@ class Value:
         elem_type: the ONNX element type where it cannot be read from the tensor (int4, float8...).
         rescale: builds ``scale * self + shift`` (per channel) without another operation.
         channel_axis: the axis those scales run along.
+        whole: what the value was dequantised from.
+        product: the layer it comes from; with ``whole`` operands its sums can be taken exactly.
     """
 
     trials: tuple[Tensor, ...] | None
@@ -75,6 +96,8 @@ class Value:
     elem_type: int = 0
     rescale: Rescale | None = None
     channel_axis: int = 1
+    whole: Whole | None = None
+    product: Product | None = None
 
     @staticmethod
     def constant_of(tensor: Tensor, elem_type: int = 0) -> Value:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.convolution import activate, rescaled
 from onnxfr.models.graph.rules import MICROSOFT, operator
-from onnxfr.models.graph.values import Value
+from onnxfr.models.graph.values import Product, Value
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,19 @@ class _Dense:
 @operator("Gemm", since=7)
 def gemm(node: Node) -> Value:
     """``alpha * A' B' + beta * C``."""
+    result = _gemm(node)
+    if node.real("alpha", 1.0) == node.real("beta", 1.0) == 1.0 and not node.integer("transA", 0):
+        across = bool(node.integer("transB", 0))
+
+        def write(a: Value, b: Value, c: Value | None) -> Value:
+            b = node.emit(torch.transpose, b, 0, 1) if across else b
+            return node.emit(weighted_product, a, b, c, 1.0, 1.0)
+
+        result.product = Product((node[0], node[1], node.get(2)), write, axis=1)
+    return result
+
+
+def _gemm(node: Node) -> Value:
     a, b, c = node[0], node[1], node.get(2)
     alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
     if node.integer("transA", 0):
@@ -69,9 +82,7 @@ def weighted_product(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta:
 @operator("FusedGemm", domain=MICROSOFT)
 def fused_gemm(node: Node) -> Value:
     """Gemm and an activation."""
-    result = gemm(node)
-    assert isinstance(result, Value)
-    return activate(node, result)
+    return activate(node, _gemm(node))
 
 
 @operator("MatMul")
@@ -79,8 +90,12 @@ def matmul(node: Node) -> Value:
     """Matrix product with broadcasting over leading axes."""
     weight = node[1].constant
     if weight is not None and weight.dim() == 2 and node[0].constant is None:
-        return _Dense(node, node[0]).write(weight.t().contiguous(), None)
-    return node.emit(torch.matmul, node[0], node[1])
+        result = _Dense(node, node[0]).write(weight.t().contiguous(), None)
+    else:
+        result = node.emit(torch.matmul, node[0], node[1])
+    operands = (node[0], node[1], None)
+    result.product = Product(operands, lambda a, b, _: node.emit(torch.matmul, a, b), axis=-1)
+    return result
 
 
 @operator("FusedMatMul", domain=MICROSOFT)

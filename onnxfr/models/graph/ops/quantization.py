@@ -15,7 +15,7 @@ from onnxfr.models.graph.ops.convolution import convolved
 from onnxfr.models.graph.ops.rounding import round_through
 from onnxfr.models.graph.rules import MICROSOFT, operator
 from onnxfr.models.graph.tensors import INTEGER_RANGES, type_name
-from onnxfr.models.graph.values import Value
+from onnxfr.models.graph.values import Product, Value, Whole
 
 _BY_DTYPE = {
     torch.uint8: TensorProto.UINT8,
@@ -74,7 +74,11 @@ def integer_range(node: Node, zero: Value | None, elem_type: int = 0) -> tuple[i
 @operator("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(node: Node) -> Value:
     """Quantise per tensor, per axis or per block."""
-    zero = node.get(2)
+    zero, product = node.get(2), node[0].product
+    if product is not None and node[1].rank == 0 and node.only_reads(node[0]):
+        exact = _exact(node, product, zero)
+        if exact is not None:
+            return exact
     elem_type, low, high = integer_range(node, zero, node.integer("output_dtype", 0))
     axis, block = node.integer("axis", 1), node.integer("block_size", 0)
     result = node.emit_like_input(quantized, node[0], node[1], zero, low, high, axis, block)
@@ -87,7 +91,30 @@ def quantize_linear(node: Node) -> Value:
 def dequantize_linear(node: Node) -> Value:
     """Turn whole numbers back into reals, per tensor, per axis or per block."""
     axis, block = node.integer("axis", 1), node.integer("block_size", 0)
-    return node.emit(dequantized, node[0], node[1], node.get(2), axis, block)
+    result = node.emit(dequantized, node[0], node[1], node.get(2), axis, block)
+    if not block:
+        result.whole = Whole(node[0], node[1], node.get(2), axis)
+    return result
+
+
+def _exact(node: Node, product: Product, zero: Value | None) -> Value | None:
+    """Take a layer between dequantised operands and a quantised result in whole numbers.
+
+    Onnxruntime merges such a layer into its integer kernel; rounding float sums instead would
+    differ by one step here and there, which a deep network amplifies.
+    """
+    first, second, bias = product.operands
+    parts = [value.whole for value in (first, second, bias) if value is not None]
+    if any(part is None for part in parts):
+        return None
+    whole = [part for part in parts if part is not None]
+    if whole[0].scale.rank != 0:
+        return None
+    like = node.builder.anchor
+    numbers = [node.emit(centred, w.numbers, w.zero, like, w.axis) for w in whole]
+    sums = product.write(numbers[0], numbers[1], numbers[2] if bias is not None else None)
+    scales = (whole[0].scale, whole[1].scale, node[1])
+    return _requantized(node, sums, scales, zero, product.axis)
 
 
 @operator("DynamicQuantizeLinear", since=11)
@@ -117,12 +144,12 @@ def _centred(node: Node, index: int, zero: int, axis: int = 1) -> Value:
     return node.emit(centred, node[index], node.get(zero), node.builder.anchor, axis)
 
 
-def _requantized(node: Node, sums: Value, scales: list[int], y: int, axis: int) -> Value:
+def _requantized(
+    node: Node, sums: Value, scales: tuple[Value, Value, Value], zero: Value | None, axis: int
+) -> Value:
     """Scale sums of whole numbers to the result's own whole numbers."""
-    zero = node.get(y + 1)
-    elem_type, low, high = integer_range(node, zero)
-    first, second = (node[index] for index in scales)
-    result = node.emit(requantized, sums, first, second, node[y], zero, low, high, axis)
+    elem_type, low, high = integer_range(node, zero, node.integer("output_dtype", 0))
+    result = node.emit(requantized, sums, *scales, zero, low, high, axis)
     result.elem_type = elem_type
     return result
 
@@ -161,7 +188,7 @@ def conv_integer(node: Node) -> Value:
 def qlinear_matmul(node: Node) -> Value:
     """Product of quantised matrices, quantised again."""
     sums = node.emit(torch.matmul, _centred(node, 0, 2, -2), _centred(node, 3, 5, -1))
-    return _requantized(node, sums, [1, 4], 6, -1)
+    return _requantized(node, sums, (node[1], node[4], node[6]), node.get(7), -1)
 
 
 @operator("QLinearConv", since=10)
@@ -171,7 +198,7 @@ def qlinear_conv(node: Node) -> Value:
         raise node.unsupported("channels_last")
     bias = None if node.get(8) is None else _centred(node, 8, 9)
     sums = convolved(node, _centred(node, 0, 2), _centred(node, 3, 5, 0), bias)
-    return _requantized(node, sums, [1, 4], 6, 1)
+    return _requantized(node, sums, (node[1], node[4], node[6]), node.get(7), 1)
 
 
 @operator("QGemm", domain=MICROSOFT)
@@ -189,5 +216,5 @@ def qgemm(node: Node) -> Value:
     if node.get(6) is not None:
         sums = node.emit(torch.add, sums, _centred(node, 6, len(node.inputs)))
     if node.get(7) is not None:
-        return _requantized(node, sums, [1, 4], 7, 1)
+        return _requantized(node, sums, (node[1], node[4], node[7]), node.get(8), 1)
     return node.emit(torch.mul, sums, node.emit(torch.mul, node[1], node[4]))
