@@ -16,14 +16,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (onnxfr and its dependencies; a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onnxfr needs Python 3.11+")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[cpu]'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "adding the test tools"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu,dev]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[cpu,dev]'
 	@# onnx2torch asks for torchvision, which it needs for two operators no face network has.
-	@$(PIP) install --quiet --no-deps --constraint constraints.txt onnx2torch
+	@$(PIP) install -qq --no-deps --constraint constraints.txt onnx2torch
 	@touch $@
 
 lint: $(VENV)/.ready-dev
@@ -36,7 +36,10 @@ types: $(VENV)/.ready-dev
 	@ln -s $(CURDIR)/onnxfr/* $(CURDIR)/evaluators $(CURDIR)/exporters $(CURDIR)/model_zoo build/types/onnxfr/
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p onnxfr
 
+# The report's test wants a real browser; where CI may install one, it does.
 unit: $(VENV)/.ready-dev
+	@if [ "$$CI" = true ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
+	  (apt-get -qq update && apt-get -qq install -y chromium) >/dev/null 2>&1 || true; fi
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal
 
 zoo-verify: $(VENV)/.ready ## reproduce the accuracy on every card that can be had (slow, large downloads)

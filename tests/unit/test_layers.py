@@ -17,7 +17,9 @@ ALLOWED = {
     "doctor": BASE | {"models"},
     "threat": BASE,
     "probe": BASE,
-    "oracle": BASE | {"threat", "probe", "models"},
+    "ledger": BASE | {"threat"},
+    "oracle": BASE | {"threat", "probe", "models", "ledger"},
+    "checks": BASE | {"threat", "probe", "oracle", "attacks"},
     "metrics": {"errors", "types", "rng"},
     "data": BASE | {"models"},
     "alignment": BASE | {"models", "data"},
@@ -29,7 +31,7 @@ ALLOWED = {
     "model_zoo": BASE | {"models", "exporters"},
     "evaluators": BASE
     | {"models", "data", "alignment", "metrics", "corruptions", "attacks", "oracle", "threat"}
-    | {"probe", "runs", "defenses", "model_zoo"},
+    | {"probe", "runs", "defenses", "model_zoo", "checks"},
 }
 
 
@@ -76,7 +78,9 @@ def test_nobody_imports_the_command_line() -> None:
 
 
 def test_package_list_equals_the_tree() -> None:
-    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    listed = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    )
     found = set()
     for folder in ("onnxfr", *MAPPED):
         for init in (ROOT / folder).rglob("__init__.py"):
