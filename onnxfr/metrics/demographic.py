@@ -56,8 +56,10 @@ def gini(rates: ArrayLike) -> float:
     values = floats(rates, "rates")
     if values.size < 2 or not ((values >= 0) & np.isfinite(values)).all():
         raise MetricError("the Gini coefficient needs at least two non-negative rates")
-    if values.sum() == 0:
+    if values.max() == 0:
         return 0.0
+    # Scale does not matter to the coefficient, but the smallest floats have no mean.
+    values = values / values.max()
     spread = np.abs(values[:, None] - values[None, :]).sum()
     n = values.size
     return float(n / (n - 1) * spread / (2 * n * n * values.mean()))

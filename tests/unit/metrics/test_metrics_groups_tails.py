@@ -57,6 +57,7 @@ def test_gini_has_its_bounds_and_ignores_scale(rates: list[float], factor: float
 def test_one_sided_inequality_is_total() -> None:
     assert gini([0.0, 0.0, 0.4]) == pytest.approx(1.0)
     assert gini([0.0, 0.0]) == 0.0
+    assert gini([0.0, 5e-324]) == pytest.approx(1.0)
 
 
 def test_groups_that_cannot_be_compared_are_refused() -> None:
