@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.errors import OnnxfrError, UnreadableModel, UnsafeFile, UnsupportedModel
+from onnxfr.models.admission import admit
 from onnxfr.models.vendor import read_vendor
 
 
@@ -272,3 +273,24 @@ def test_mutated_files_never_crash_or_hang(
         except OnnxfrError:
             continue
     assert read < 400
+
+
+def test_mutated_real_files_are_admitted_or_refused(shared_data: Path, tmp_path: Path) -> None:
+    """Damage the structure of a real network: admission answers or refuses, within its limits."""
+    rng = np.random.default_rng(2)
+    whole = onnx.load(shared_data / "models" / "onnx" / "mobilefacenet_y1_from_mxnet.onnx")
+    refused = 0
+    for trial in range(8):
+        model = onnx.ModelProto()
+        model.CopyFrom(whole)
+        node = model.graph.node[int(rng.integers(len(model.graph.node)))]
+        if trial % 2 and node.attribute:
+            node.attribute[0].ints[:] = [int(rng.integers(-3, 2**31))] * 2
+        else:
+            node.input[0] = model.graph.node[int(rng.integers(len(model.graph.node)))].output[0]
+        path = write(model, tmp_path / "mutated.onnx")
+        try:
+            admit(path, tmp_path / "out", preprocess="rgb,0-255", overwrite=True)
+        except OnnxfrError:
+            refused += 1
+    assert refused > 0
