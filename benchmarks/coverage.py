@@ -46,7 +46,6 @@ NAMES = (
     "openface_nn4_small2",
     "sphere20",
     "vit_s",
-    "transface_s",
     "edgeface_xxs",
 )
 TORCHSCRIPT, DYNAMO = (9, 11, 13, 17, 18, 20), (18, 20, 22, 23, 24)
@@ -190,6 +189,7 @@ def table(rows: list[Row]) -> str:
     ]
     done = {"ours": 0, "onnx2torch": 0}
     tried = [row for row in rows if "ours" in row]
+    tried.sort(key=lambda row: (str(row["architecture"]), int(str(row["opset"]))))
     for name in dict.fromkeys(row["architecture"] for row in tried):
         for dynamo in (False, True):
             some = [r for r in tried if r["architecture"] == name and r["dynamo"] == dynamo]
@@ -201,7 +201,6 @@ def table(rows: list[Row]) -> str:
                 done[who] += len(good)
                 every = len(good) == len(some)
                 cells.append("all" if every else ", ".join(good) if good else "none")
-            some.sort(key=lambda row: int(str(row["opset"])))
             opsets = ", ".join(str(row["opset"]) for row in some)
             exporter = "dynamo" if dynamo else "TorchScript"
             lines.append(f"| {name} | {exporter} | {opsets} | {cells[0]} | {cells[1]} |")

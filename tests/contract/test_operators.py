@@ -258,3 +258,10 @@ def test_every_rule_is_in_force_in_some_case() -> None:
                 reached.add((domain, name, max(since, default=0)))
     rules = {(*key, since) for key, versions in OPERATORS.items() for since in versions}
     assert sorted(rules - reached) == []
+
+
+def test_every_operator_is_in_the_document() -> None:
+    discover()
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    rows = {f"| {name} | {domain or 'ai.onnx'} |" for domain, name in OPERATORS}
+    assert sorted(row for row in rows if row not in text) == []
