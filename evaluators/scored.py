@@ -71,8 +71,18 @@ class Scored:
 
     def operating_point(self) -> OperatingPoint:
         """Return the point at the FMR asked for, or at the finest one that the data resolve."""
-        fit = [target for target in self.targets if target >= self.fmr and self.resolves(target)]
-        return self.at(min(fit, default=max(self.targets)))
+        return self.at(finest_target(self.fmr, self.impostors))
+
+
+def finest_target(fmr: float, impostors: int) -> float:
+    """Return the FMR asked for, or the finest quoted one that so many impostor pairs resolve."""
+    targets = sorted({*TARGETS, fmr})
+    fit = [
+        target
+        for target in targets
+        if target >= fmr and resolution(target, impostors) is not Resolution.UNRESOLVED
+    ]
+    return min(fit, default=max(targets))
 
 
 def split(records: pa.Table) -> list[Scored]:

@@ -1,0 +1,192 @@
+"""Pairs of a data set as games against one model: what is attacked, and at which threshold.
+
+Dodging starts from genuine pairs and impersonation from impostor pairs; the left picture may be
+changed, the right one is the reference. The threshold is measured on the clean pairs of the whole
+data set, whichever rows a cell holds, so that cutting a run into cells never moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.alignment.aligner import Rejection
+from onnxfr.data.images import image_sha, load_pixels, to_images
+from onnxfr.data.pairs import ImageSource, PairSet
+from onnxfr.errors import DataError, SpecError
+from onnxfr.evaluators.crops import CropStore
+from onnxfr.evaluators.faces import crop_store, embed_faces, needs_alignment
+from onnxfr.evaluators.scored import finest_target
+from onnxfr.metrics.protocols import oracle_accuracy
+from onnxfr.metrics.thresholds import Threshold, threshold_at_fmr
+from onnxfr.models.geometry import fit_array
+from onnxfr.probe import Probe
+from onnxfr.rng import RowRng
+from onnxfr.runs.cells import DataRef, ModelRef, Rows, take_rows
+from onnxfr.runs.context import Context
+from onnxfr.types import Goal, Images
+
+_POOL = 16
+
+_Measured = dict[tuple[str, str, str, str], Threshold]
+_thresholds: WeakKeyDictionary[Context, _Measured] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Games:
+    """The games of some rows of a data set, and the pairs that could not be played."""
+
+    probe: Probe
+    rows: NDArray[np.intp]
+    """The position in the data set of each game."""
+    unplayable: dict[int, str]
+    """Why pairs (by position) have no game: an unreadable picture, or no face in it."""
+
+
+def rows_of(pairs: PairSet, goal: Goal, limit: int | None = None, seed: int = 0) -> tuple[str, ...]:
+    """Return the ids of the pairs that a goal starts from, at most ``limit``, drawn by seed.
+
+    A pair's rank depends on the seed and its own id, so a smaller draw is part of a larger one.
+    """
+    ids = pairs.pair_ids()
+    rows = np.flatnonzero(pairs.same if goal is Goal.DODGE else ~pairs.same)
+    if limit is not None and limit < len(rows):
+        luck = RowRng(seed, [ids[row] for row in rows], "rows").uniform(0.0, 1.0, (1,))[:, 0]
+        rows = np.sort(rows[np.argsort(luck, kind="stable")[:limit]])
+    return tuple(ids[row] for row in rows)
+
+
+def clean_threshold(
+    context: Context, model: ModelRef, data: DataRef, rule: str, *, align: str = "auto"
+) -> Threshold:
+    """Return the threshold of a model that a rule gives on clean pairs, with its origin.
+
+    Args:
+        context: where models and caches are.
+        model: the verifier.
+        data: the pairs it is measured on.
+        rule: ``fmr=1e-3`` (coarser where the data cannot resolve it), ``oracle`` (best accuracy on
+            these very pairs, as RobFR and OODFace do), ``card`` (the first on the model's card) or
+            ``fixed=0.3``.
+        align: whether pictures are aligned here (auto, yes, no).
+    """
+    known = _thresholds.setdefault(context, {})
+    key = (model.sha256, data.fingerprint, rule, align)
+    if key not in known:
+        known[key] = _measure(context, model, data, rule, align)
+    return known[key]
+
+
+def load_games(
+    context: Context,
+    model: ModelRef,
+    data: DataRef,
+    rows: Rows,
+    *,
+    align: str = "auto",
+    pool_seed: int | None = None,
+) -> Games:
+    """Read the pictures of some pairs at a model's input size.
+
+    Args:
+        context: where models and caches are.
+        model: decides the size and the alignment template.
+        data: the pairs.
+        rows: which of them.
+        align: whether pictures are aligned here (auto, yes, no).
+        pool_seed: also give the attacker other people's faces, drawn with this seed.
+    """
+    pairs = context.pairs(data)
+    ids = pairs.pair_ids()
+    chosen = take_rows(ids, rows)
+    loaded = context.model(model)
+    crops = crop_store(context, loaded) if needs_alignment(pairs, align) else None
+    size = loaded.card.input_size
+    wanted = sorted({int(side[row]) for row in chosen for side in (pairs.left, pairs.right)})
+    pictures = {index: _picture(pairs.images[index], crops, size) for index in wanted}
+    unplayable, played = {}, []
+    for row in chosen:
+        sides = pictures[int(pairs.left[row])], pictures[int(pairs.right[row])]
+        reasons = [side for side in sides if isinstance(side, str)]
+        if reasons:
+            unplayable[row] = reasons[0]
+        else:
+            played.append(row)
+    positions = np.array(played, dtype=np.intp)
+    probe = Probe(
+        _stack([pictures[int(i)] for i in pairs.left[positions]], size),
+        tuple(ids[row] for row in played),
+        references=_stack([pictures[int(i)] for i in pairs.right[positions]], size),
+        pool=None if pool_seed is None else _pool(pairs, crops, size, pool_seed),
+    )
+    return Games(probe, positions, unplayable)
+
+
+def _measure(context: Context, model: ModelRef, data: DataRef, rule: str, align: str) -> Threshold:
+    kind, _, value = rule.partition("=")
+    if kind == "fixed":
+        return Threshold(_number(rule, value))
+    if kind == "card":
+        entry = context.model(model).card.threshold()
+        return Threshold(entry.value, entry.origin)
+    if kind not in ("fmr", "oracle"):
+        raise SpecError(f"a threshold rule is fmr=…, oracle, card or fixed=…; got {rule!r}")
+    pairs = context.pairs(data)
+    crops = crop_store(context, context.model(model)) if needs_alignment(pairs, align) else None
+    faces = embed_faces(context, model, pairs, crops=crops)
+    usable = faces.usable[pairs.left] & faces.usable[pairs.right]
+    left, right = faces.embeddings[pairs.left[usable]], faces.embeddings[pairs.right[usable]]
+    scores = np.einsum("nd,nd->n", left.astype(np.float64), right.astype(np.float64))
+    same = pairs.same[usable]
+    name = data.name.replace("@", "-").replace(" ", "-")
+    if kind == "oracle":
+        return oracle_accuracy(scores, same, data=name).threshold
+    target = finest_target(_number(rule, value), int((~same).sum()))
+    return threshold_at_fmr(scores, same, target, data=name)
+
+
+def _number(rule: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError as bad:
+        raise SpecError(f"expected a number behind '=' in the rule {rule!r}") from bad
+
+
+def _picture(source: ImageSource, crops: CropStore | None, size: tuple[int, int]) -> Images | str:
+    """Return one picture as ``(1, 3, H, W)``, or why there is none."""
+    try:
+        pixels = (
+            load_pixels(source)
+            if crops is None
+            else crops.crop(source, crops.key(source, image_sha(source)))
+        )
+    except DataError as error:
+        return str(error)
+    if isinstance(pixels, Rejection):
+        return f"{source.id}: {pixels.reason}"
+    return fit_array(to_images([pixels]), size)
+
+
+def _stack(pictures: Sequence[Images | str], size: tuple[int, int]) -> Images:
+    images = [picture for picture in pictures if not isinstance(picture, str)]
+    return np.concatenate(images) if images else np.zeros((0, 3, *size), dtype=np.float32)
+
+
+def _pool(pairs: PairSet, crops: CropStore | None, size: tuple[int, int], seed: int) -> Images:
+    """Return faces of different people, the same for every cell of a data set."""
+    names = [image.id for image in pairs.images]
+    luck = RowRng(seed, names, "pool").uniform(0.0, 1.0, (1,))[:, 0]
+    found: dict[str, Images] = {}
+    for index in np.argsort(luck, kind="stable"):
+        source = pairs.images[index]
+        person = source.identity or source.id
+        picture = None if person in found else _picture(source, crops, size)
+        if picture is not None and not isinstance(picture, str):
+            found[person] = picture
+        if len(found) == _POOL:
+            break
+    return _stack(list(found.values()), size)
