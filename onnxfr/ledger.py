@@ -38,6 +38,7 @@ class Ledger:
         self.queries: Counts = np.zeros(len(clean), dtype=np.int64)
         self.gradients: Counts = np.zeros(len(clean), dtype=np.int64)
         self.bad_gradients: Counts = np.zeros(len(clean), dtype=np.int64)
+        self.refusals: Counts = np.zeros(len(clean), dtype=np.int64)
         self.best: Images = clean.copy()
         self.best_distance: NDArray[np.float64] = np.full(len(clean), np.inf)
         self.trace: list[Improvement] = []
@@ -59,6 +60,10 @@ class Ledger:
                 raise BudgetExhausted
         np.add.at(counter, rows[served], 1)
         return served
+
+    def note_refusals(self, rows: Rows, refused: NDArray[np.bool_]) -> None:
+        """Count questions that were charged but got no verdict."""
+        np.add.at(self.refusals, rows[refused], 1)
 
     def clean_gradient(self, rows: Rows, gradient: torch.Tensor) -> torch.Tensor:
         """Return the gradient with rows that hold NaN or infinity set to zero, and count those."""

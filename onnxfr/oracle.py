@@ -9,7 +9,7 @@ the engines differ, so that what wins there also wins in the engine that counts.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onnxfr.errors import AccessDenied, DataError, SpecError
+from onnxfr.errors import AccessDenied, DataError
 from onnxfr.ledger import BudgetExhausted, Improvement, Ledger
+from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
+from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
 from onnxfr.models.features import FeatureHook, embed_hooked
 from onnxfr.models.wrapper import FRModel
@@ -35,14 +37,14 @@ Hook = Callable[[int, torch.Tensor, Rows], torch.Tensor]
 
 SLACK = 1e-5
 LOST = -2.0
-"""The margin answered to rows over their cap: lower than any cosine margin."""
+"""The margin of rows over their cap and of pictures without a verdict: lower than any other."""
 
 
 class Oracle:
     """One game per row of a probe, bound to a model, a goal and a threshold.
 
     Args:
-        model: the verifier; an ``Ensemble`` brings its own thresholds.
+        model: the verifier; an ``Ensemble`` or a ``Comparer`` brings its own thresholds.
         probe: the pictures and references, one game per row.
         threat: norm, budget and caps; wins outside the budget are answered but not recorded.
         goal: what counts as winning.
@@ -70,25 +72,25 @@ class Oracle:
         device: str | Literal["auto"] = "auto",
         batch_size: int = 64,
     ) -> None:
-        members = model.members if isinstance(model, Ensemble) else (model,)
-        thresholds = model.thresholds if isinstance(model, Ensemble) else (threshold,)
-        if any(value is None for value in thresholds):
-            raise SpecError("an oracle needs the model's threshold; measure or state one")
+        if isinstance(model, Comparer):
+            access, quantise = min(access, model.access), True
         self.goal, self.access, self.threat = Goal(goal), access, threat
         self.dtype, self.quantise = dtype, quantise
         self.differentiable = model.differentiable
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
-        self._members, self._mode = members, model.mode if isinstance(model, Ensemble) else "margin"
-        self._thresholds = [float(value) for value in thresholds if value is not None]
+        self._mode = model.mode if isinstance(model, Ensemble) else "margin"
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
         self._samples, self._batch_size = samples, batch_size
         self._decoder: View | None = None
         self._ledger, self._recording = Ledger(probe.images, threat), True
         self._rows: Rows = np.arange(len(probe))
-        self._references = _embed_references(members, probe, batch_size)
-        self._torch_references = [self.tensor(each) for each in self._references]
+        self._answers = answers_of(model, threshold, probe, batch_size)
+        self._torch_references: list[torch.Tensor] = []
+        if isinstance(self._answers, EmbeddedAnswers):
+            self._members, self._thresholds = self._answers.members, self._answers.thresholds
+            self._torch_references = [self.tensor(each) for each in self._answers.references]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -119,6 +121,11 @@ class Oracle:
         return self._ledger.bad_gradients[self._rows]
 
     @property
+    def refusals(self) -> NDArray[np.int64]:
+        """How many questions of each row were charged but got no verdict."""
+        return self._ledger.refusals[self._rows]
+
+    @property
     def trace(self) -> list[Improvement]:
         """Every improvement of ``best`` in the order it came, rows as in this oracle."""
         place = {int(row): k for k, row in enumerate(self._rows)}
@@ -131,7 +138,7 @@ class Oracle:
         """Return a window on some of the games; counters and best are shared with this one."""
         some = copy.copy(self)
         some._rows = self._rows[rows]
-        some._references = [each[rows] for each in self._references]
+        some._answers = self._answers.take(rows)
         some._torch_references = [each[torch.as_tensor(rows)] for each in self._torch_references]
         some.access = self.access if access is None else min(access, self.access)
         some._recording = self._recording if recording is None else recording
@@ -182,7 +189,7 @@ class Oracle:
         served = self._ledger.charge_gradients(self._rows[asked])
         margins = x.new_full((len(x),), LOST)
         gradient = torch.zeros_like(x)
-        for chunk in _chunks(np.flatnonzero(served), self._batch_size):
+        for chunk in chunks(np.flatnonzero(served), self._batch_size):
             where = torch.as_tensor(chunk, device=x.device)
             point = x[where].detach().requires_grad_()
             value, slope, seen = self._differentiate(point, asked[chunk], view, hook, turn)
@@ -196,7 +203,10 @@ class Oracle:
         """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
         if self.quantise:
             images = round8(images)
-        return self._margins(images, np.arange(len(self._rows)))
+        try:
+            return self._margins(images, np.arange(len(self._rows)))
+        except CallsSpent:
+            return np.full(len(images), LOST, dtype=np.float32)
 
     def _differentiate(
         self, point: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
@@ -231,11 +241,15 @@ class Oracle:
         asked = self._asked(x, rows)
         served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
         margins = np.full(len(asked), LOST, dtype=np.float32)
-        for chunk in _chunks(served, self._batch_size):
+        for chunk in chunks(served, self._batch_size):
             images = self._pictures(x[chunk], asked[chunk])
             if self.quantise:
                 images = round8(images)
-            margins[chunk] = self._margins(images, asked[chunk])
+            try:
+                margins[chunk] = self._margins(images, asked[chunk])
+            except CallsSpent:
+                raise BudgetExhausted from None
+            self._ledger.note_refusals(self._rows[asked[chunk]], margins[chunk] == LOST)
             self._record(images, asked[chunk], margins[chunk])
         return margins
 
@@ -246,15 +260,9 @@ class Oracle:
             return to_array(self._decoder(torch.as_tensor(points), rows))
 
     def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
-        total = np.zeros(len(images), dtype=np.float32)
-        for chunk in _chunks(np.arange(len(images)), self._batch_size):
-            for model, references, threshold in zip(
-                self._members, self._references, self._thresholds, strict=True
-            ):
-                found = model.embed(np.ascontiguousarray(images[chunk]))
-                similarity = np.einsum("nd,nd->n", found, references[rows[chunk]])
-                total[chunk] += self._sign * (similarity - threshold) / len(self._members)
-        return total
+        """Return signed margins; no verdict (a picture refused, NaN) is never a win."""
+        found = self._sign * self._answers.margins(images, rows)
+        return np.where(np.isnan(found), np.float32(LOST), found).astype(np.float32)
 
     def _record(
         self, images: Images | torch.Tensor, rows: Rows, margins: NDArray[np.floating]
@@ -274,26 +282,3 @@ class Oracle:
             raise AccessDenied(
                 f"a question of level {level.name} was asked, {self.access.name} is allowed"
             )
-
-
-def _chunks(rows: Rows, size: int) -> list[Rows]:
-    return [rows[k : k + size] for k in range(0, len(rows), size)]
-
-
-def _embed_references(
-    members: Sequence[FRModel], probe: Probe, batch_size: int
-) -> list[NDArray[np.float32]]:
-    if probe.references is None:
-        given = probe.reference_embeddings
-        if given is None or len(members) > 1:
-            raise DataError("several models need the references as pictures, not as embeddings")
-        return [given]
-    pictures = probe.references
-    if not len(pictures):
-        return [np.zeros((0, member.card.embedding_dim), np.float32) for member in members]
-    return [
-        np.concatenate(
-            [member.embed(pictures[c]) for c in _chunks(np.arange(len(pictures)), batch_size)]
-        )
-        for member in members
-    ]

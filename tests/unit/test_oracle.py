@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "attacks"))
 from attack_games import tiny_game, tiny_model, tiny_probe, tiny_threshold
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
+from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.wrapper import FRModel, OnnxModel
 from onnxfr.oracle import LOST, SLACK, BudgetExhausted, Oracle
 from onnxfr.probe import round8
@@ -215,3 +216,79 @@ def test_what_cannot_be_asked_is_refused(tiny: OnnxModel) -> None:
         oracle.decide(probe.images[:1])
     with pytest.raises(SpecError, match="threshold"):
         Oracle(tiny, probe, Threat(), goal=Goal.DODGE)
+
+
+class Counter(Comparer):
+    """Compares by the tiny model; refuses dark pictures and stops after some calls."""
+
+    def __init__(self, inner: OnnxModel, threshold: float, calls: int = 1000) -> None:
+        self.inner, self.threshold, self.calls, self.card = inner, threshold, calls, inner.card
+
+    def compare(self, images: Images, references: Images) -> np.ndarray:
+        if not self.calls:
+            raise CallsSpent
+        served = min(self.calls, len(images))
+        self.calls -= served
+        found = self.inner.similarity(images, references) - self.threshold
+        found[images.mean((1, 2, 3)) < 0.05] = np.nan
+        found[served:] = np.nan
+        return np.sign(found)
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_a_comparer_answers_as_the_model_does_but_with_less(tiny: OnnxModel, goal: Goal) -> None:
+    probe = tiny_probe(6)
+    assert probe.references is not None
+    threshold = float(np.median(tiny.similarity(probe.images, probe.references)))
+    plain = Oracle(tiny, probe, Threat(), goal=goal, threshold=threshold, quantise=True)
+    asked = Oracle(Counter(tiny, threshold), probe, Threat(), goal=goal)
+    assert (asked.decide(probe.images) == plain.decide(probe.images)).all()
+    some = np.array([4, 1])
+    part = asked.part(some)
+    assert (part.verify(probe.images[some]) > 0).tolist() == (
+        plain.part(some).verify(probe.images[some]) > 0
+    ).tolist()
+    assert asked.quantise and not asked.differentiable
+    with pytest.raises(AccessDenied, match="SCORE"):
+        asked.score(probe.images)
+    with pytest.raises(AccessDenied, match="decisions only"):
+        Counter(tiny, threshold).embed(probe.images)
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_no_verdict_is_charged_counted_and_never_a_win(tiny: OnnxModel, goal: Goal) -> None:
+    probe = tiny_probe(3)
+    oracle = Oracle(Counter(tiny, 0.0), probe, Threat(), goal=goal)
+    dark = np.zeros_like(probe.images)
+    assert not oracle.decide(dark).any()
+    assert not (oracle.verify(dark) > 0).any()
+    assert oracle.queries.tolist() == [1, 1, 1] and oracle.refusals.tolist() == [1, 1, 1]
+    assert np.isinf(oracle.best_distance).all()
+
+
+def test_calls_that_are_spent_end_the_attack_and_judge_as_lost(tiny: OnnxModel) -> None:
+    probe = tiny_probe(3)
+    oracle = Oracle(Counter(tiny, -1.0, calls=4), probe, Threat(), goal=Goal.IMPERSONATE)
+    assert oracle.decide(probe.images).all()
+    assert oracle.decide(probe.images).tolist() == [True, False, False]
+    with pytest.raises(BudgetExhausted):
+        oracle.decide(probe.images)
+    assert (oracle.verify(probe.images) == LOST).all()
+
+
+def test_a_model_that_answers_nan_never_makes_a_win(tiny: OnnxModel) -> None:
+    class Broken(FRModel):
+        card = tiny.card
+        differentiable = False
+
+        def embed(self, images: Images) -> Embeddings:
+            return tiny.embed(images) * np.float32("nan")
+
+        def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
+            raise NotImplementedError
+
+    probe = tiny_probe(2)
+    for goal in Goal:
+        oracle = Oracle(Broken(), probe, Threat(), goal=goal, threshold=0.0)
+        assert (oracle.score(probe.images) == LOST).all()
+        assert oracle.refusals.tolist() == [1, 1]
