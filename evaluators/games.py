@@ -53,11 +53,25 @@ def rows_of(pairs: PairSet, goal: Goal, limit: int | None = None, seed: int = 0)
     A pair's rank depends on the seed and its own id, so a smaller draw is part of a larger one.
     """
     ids = pairs.pair_ids()
+    return tuple(ids[row] for row in sorted(_drawn(pairs, ids, goal, seed)[:limit]))
+
+
+def blocks_of(
+    pairs: PairSet, goal: Goal, limit: int | None, seed: int, size: int
+) -> list[tuple[str, ...]]:
+    """Return the same draw in the order of its ranks, cut into blocks.
+
+    A larger draw begins with the full blocks of a smaller one, so that their cells are reused.
+    """
+    ids = pairs.pair_ids()
+    drawn = [ids[row] for row in _drawn(pairs, ids, goal, seed)[:limit]]
+    return [tuple(drawn[k : k + size]) for k in range(0, len(drawn), size)]
+
+
+def _drawn(pairs: PairSet, ids: Sequence[str], goal: Goal, seed: int) -> list[int]:
     rows = np.flatnonzero(pairs.same if goal is Goal.DODGE else ~pairs.same)
-    if limit is not None and limit < len(rows):
-        luck = RowRng(seed, [ids[row] for row in rows], "rows").uniform(0.0, 1.0, (1,))[:, 0]
-        rows = np.sort(rows[np.argsort(luck, kind="stable")[:limit]])
-    return tuple(ids[row] for row in rows)
+    luck = RowRng(seed, [ids[int(row)] for row in rows], "rows").uniform(0.0, 1.0, (1,))[:, 0]
+    return [int(row) for row in rows[np.argsort(luck, kind="stable")]]
 
 
 def clean_threshold(

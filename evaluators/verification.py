@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import cv2
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,13 +16,13 @@ from onnxfr.errors import DataError
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crops import CropStore
 from onnxfr.evaluators.faces import EmbeddedFaces, crop_store, embed_faces, needs_alignment
+from onnxfr.evaluators.pictures import thumbnail
 from onnxfr.evaluators.scored import split
 from onnxfr.evaluators.verification_results import results_of
 from onnxfr.runs.cells import Cell, Cost, canonical
 from onnxfr.runs.context import Context
 
 _PRIORITY = 100.0
-_FACE_SIDE = 112
 
 
 @EVALUATORS.register("verification")
@@ -178,9 +177,4 @@ def _picture(pairs: PairSet, index: int, crops: CropStore | None) -> bytes | Non
         return None
     if pixels is None:
         return None
-    scale = _FACE_SIDE / max(pixels.shape[:2])
-    if scale < 1:
-        size = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
-        pixels = np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
-    quality = [cv2.IMWRITE_JPEG_QUALITY, 88]
-    return bytes(cv2.imencode(".jpg", np.ascontiguousarray(pixels[:, :, ::-1]), quality)[1])
+    return thumbnail(pixels)

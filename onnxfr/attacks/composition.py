@@ -1,11 +1,14 @@
-"""Attacks from words: ``bim``, ``lgc+dim+tim``, ``smallest:mim``.
+"""Attacks from words: ``bim``, ``pgd(restarts=5)``, ``lgc+dim+tim``, ``smallest:mim``.
 
 A sum joins the views and filters of its parts from left to right, takes the largest momentum and
-the look-ahead, neighbours and dropout of whichever part has them.
+the look-ahead, neighbours and dropout of whichever part has them. Brackets set hyper-parameters:
+``smallest(schedule=robfr):bim(steps=40)``, ``dim+tim(steps=50)`` (those of the whole sum).
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,15 +67,25 @@ class Composition(IterativeGradient):
         return [_preset(part) for part in self.parts]
 
 
+_SEARCH = re.compile(r"smallest(?:\((?P<settings>[^()]*)\))?:(?P<inner>.+)")
+_NAMED = re.compile(r"(?P<name>[^()]+?)(?:\((?P<settings>[^()]*)\))?")
+
+
 def make_attack(text: str, parameters: Mapping[str, Any] | None = None) -> Attack:
     """Return the attack called ``text``, some of its hyper-parameters set.
 
     ``a+b`` composes presets of the gradient loop; ``smallest:a`` searches the smallest budget of a.
+    ``parameters`` go before those in the brackets of the text.
     """
-    given = dict(parameters or {})
-    if text.startswith("smallest:"):
-        inner = make_attack(text.removeprefix("smallest:"))
+    search = _SEARCH.fullmatch(text)
+    if search is not None:
+        inner = make_attack(search["inner"])
+        given = _settings(search["settings"], text) | dict(parameters or {})
         return build(ATTACKS.get("smallest_budget"), {"attack": inner} | given)
+    named = _NAMED.fullmatch(text)
+    if named is None:
+        raise SpecError(f"an attack is written like bim(steps=40) or dim+tim; got {text!r}")
+    text, given = named["name"], _settings(named["settings"], text) | dict(parameters or {})
     if "+" not in text:
         return build(ATTACKS.get(text), given)
     words = tuple(word.strip() for word in text.split("+"))
@@ -85,6 +98,20 @@ def make_attack(text: str, parameters: Mapping[str, Any] | None = None) -> Attac
         "neighbours": max(preset.neighbours for preset in presets),
     }
     return build(Composition, joined | given)
+
+
+def _settings(text: str | None, whole: str) -> dict[str, Any]:
+    """Return ``steps=40,loss=margin`` as values; what is no JSON value is taken for text."""
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise SpecError(f"expected name=value in the brackets of {whole!r}, got {part!r}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def _preset(word: str) -> IterativeGradient:

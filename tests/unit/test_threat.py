@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfr.errors import SpecError
-from onnxfr.threat import Threat
+from onnxfr.threat import Threat, read_eps, write_eps
 from onnxfr.types import Norm
 
 SHAPE = (3, 3, 4, 5)
@@ -88,3 +88,12 @@ def test_nothing_moves_outside_the_region() -> None:
 def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SpecError):
         Threat(**wrong)  # type: ignore[arg-type]
+
+
+def test_budgets_are_read_as_people_write_them() -> None:
+    assert read_eps("8/255") == 8 / 255 == read_eps(8 / 255)
+    assert read_eps("0.5") == 0.5
+    assert write_eps(read_eps("2.5/255")) == "2.5/255"
+    for wrong in ("8", "x/255", "1/0", -0.1):
+        with pytest.raises(SpecError, match="8/255"):
+            read_eps(wrong)

@@ -16,6 +16,7 @@ from onnxfr.attacks.white_box._boundary import onto_boundary
 from onnxfr.attacks.white_box.apgd import checkpoints
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.attacks.white_box.fgsm import FGSM
+from onnxfr.errors import SpecError
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Norm
@@ -146,3 +147,15 @@ def test_projection_onto_a_boundary_inside_the_range_is_the_nearest(norm: Norm) 
             size = ((other - point) ** 2).sum((1, 2, 3))
             least = ((found.numpy() - point) ** 2).sum((1, 2, 3))
             assert (size[beyond] >= least[beyond] - 1e-9).all()
+
+
+def test_brackets_set_parameters_of_the_search_and_of_its_attack() -> None:
+    search = make_attack("smallest(schedule=robfr,rounds=3):bim(steps=7,stop_on_win=true)")
+    assert isinstance(search, SmallestBudget)
+    assert (search.schedule, search.rounds) == ("robfr", 3)
+    inner = search.attack
+    assert isinstance(inner, BIM) and (inner.steps, inner.stop_on_win) == (7, True)
+    assert make_attack("dim+tim(steps=50)").parameters()["steps"] == 50
+    for wrong in ("bim(steps)", "bim(steps=1", "bim(speed=2)", "bim(steps=)"):
+        with pytest.raises(SpecError):
+            make_attack(wrong)

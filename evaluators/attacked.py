@@ -1,0 +1,233 @@
+"""From games to flat records: attack them, judge the pictures, measure, and keep a few to look at.
+
+Whatever an attack evaluator stores about a pair is made here, so that white-box, transfer and query
+records have the same columns. A randomised model is recognised by its answers: its gradients are
+averaged over several calls, and its wins are judged by the mean margin of fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from onnxfr.attacks import ATTACKS, Attack, AttackResult
+from onnxfr.data.pairs import PairSet
+from onnxfr.evaluators.games import Games, load_games
+from onnxfr.evaluators.landmarks import find_landmarks
+from onnxfr.evaluators.pictures import thumbnail, to_pixels
+from onnxfr.metrics.perceptual import distortion
+from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.wrapper import FRModel
+from onnxfr.oracle import Oracle
+from onnxfr.probe import Probe, round8
+from onnxfr.runs.cells import DataRef, ModelRef, Rows
+from onnxfr.runs.context import Context
+from onnxfr.threat import Threat
+from onnxfr.types import Goal, Images
+
+Precision = Literal["float32", "float64"]
+PICTURES = ("clean_picture", "adversarial_picture", "difference_picture", "reference_picture")
+"""Binary columns, JPEG, filled for the pairs to show."""
+
+EOT_SAMPLES = 20
+_FRESH = 10
+_NOT_RANDOM = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How games are played; ``samples`` 0 means: 1, or ``EOT_SAMPLES`` for a randomised model."""
+
+    goal: Goal
+    threat: Threat
+    threshold: Threshold
+    seed: int = 0
+    samples: int = 0
+    precision: Precision = "float32"
+    batch_size: int = 64
+
+    def oracle(self, model: FRModel, probe: Probe, threat: Threat | None = None) -> Oracle:
+        """Return a fresh window on a model under these rules, or under another threat."""
+        return Oracle(
+            model,
+            probe,
+            threat or self.threat,
+            goal=self.goal,
+            threshold=self.threshold.value,
+            samples=max(self.samples, 1),
+            dtype=torch.float64 if self.precision == "float64" else torch.float32,
+            batch_size=self.batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class Fought:
+    """What came of attacking some games."""
+
+    result: AttackResult
+    rules: Rules
+    """As played: ``samples`` is what was used."""
+    randomised: bool
+
+
+def games_for(
+    context: Context,
+    model: ModelRef,
+    data: DataRef,
+    rows: Rows,
+    attack: Attack,
+    *,
+    align: str = "auto",
+    seed: int = 0,
+    landmarks: str = "",
+) -> Games:
+    """Read the games of some rows with all that an attack needs: other faces, landmarks.
+
+    Args:
+        context: where models and caches are.
+        model: decides the size and the alignment template.
+        data: the pairs.
+        rows: which of them.
+        attack: says what it needs.
+        align: whether pictures are aligned here (auto, yes, no).
+        seed: draws the other faces.
+        landmarks: where the dense-landmark network comes from, see ``find_landmarks``.
+    """
+    needs = needs_of(attack)
+    games = load_games(
+        context, model, data, rows, align=align, pool_seed=seed if "pool" in needs else None
+    )
+    if "landmarks" in needs and len(games.probe):
+        points = find_landmarks(context, games.probe.images, landmarks)
+        games = replace(games, probe=replace(games.probe, landmarks=points))
+    return games
+
+
+def needs_of(attack: Attack) -> set[str]:
+    """Return the optional fields of a probe that an attack or any part of it needs."""
+    inner = getattr(attack, "attack", attack)
+    parts = getattr(inner, "parts", ())
+    return {*inner.needs, *(need for part in parts for need in ATTACKS.get(part).needs)}
+
+
+def fight(model: FRModel, probe: Probe, attack: Attack, rules: Rules) -> Fought:
+    """Attack every game of a probe under the rules."""
+    randomised = is_randomised(model, probe)
+    if rules.samples == 0:
+        rules = replace(rules, samples=EOT_SAMPLES if randomised else 1)
+    oracle = rules.oracle(model, probe)
+    result = attack(oracle, probe, rules.threat, seed=rules.seed)
+    return Fought(_rejudge(oracle, result) if randomised else result, rules, randomised)
+
+
+def is_randomised(model: FRModel, probe: Probe) -> bool:
+    """Tell whether two looks at the same pictures differ by more than rounding."""
+    some = probe.images[:4]
+    if not len(some):
+        return False
+    return bool(np.abs(model.embed(some) - model.embed(some)).max() > _NOT_RANDOM)
+
+
+def _rejudge(oracle: Oracle, result: AttackResult) -> AttackResult:
+    """Judge by the mean margin of fresh looks: one lucky draw is no win."""
+    means = [
+        np.stack([oracle.verify(images) for _ in range(_FRESH)]).mean(axis=0)
+        for images in (result.images, round8(result.images))
+    ]
+    threat = oracle.threat
+    allowed = np.ones(len(result.won), dtype=np.bool_)
+    if threat.eps is not None:
+        allowed = result.distance <= np.asarray(threat.eps) + 1e-6
+    fair = allowed & ~result.won_clean
+    return replace(
+        result,
+        won=(means[0] > 0) & fair,
+        won_8bit=(means[1] > 0) & fair,
+        margin=means[0],
+        margin_8bit=means[1],
+    )
+
+
+def records_of(
+    pairs: PairSet, games: Games, fought: Fought, shown: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Return one flat record per pair, played or not; ``shown`` pairs keep their pictures."""
+    result, probe, rules = fought.result, games.probe, fought.rules
+    first_win = gradients_to_win(result)
+    measured = distortion(probe.images, result.images)
+    records = []
+    for k, row in enumerate(games.rows.tolist()):
+        record = _identity(pairs, row, rules) | {
+            "outcome": "played",
+            "reason": None,
+            "randomised": fought.randomised,
+            "samples": rules.samples,
+            "won": bool(result.won[k]),
+            "won_8bit": bool(result.won_8bit[k]),
+            "won_clean": bool(result.won_clean[k]),
+            "margin": float(result.margin[k]),
+            "margin_8bit": float(result.margin_8bit[k]),
+            "distance": float(result.distance[k]),
+            "linf": float(measured.linf[k]),
+            "l2": float(measured.l2[k]),
+            "l2n": float(measured.l2n[k]),
+            "psnr": float(measured.psnr[k]) if np.isfinite(measured.psnr[k]) else None,
+            "ssim": float(measured.ssim[k]),
+            "queries": int(result.queries[k]),
+            "gradients": int(result.gradients[k]),
+            "bad_gradients": int(result.bad_gradients[k]),
+            "gradients_to_win": first_win[k],
+        }
+        records.append(record | _pictures(probe, result.images, k, probe.ids[k] in shown))
+    for row, reason in games.unplayable.items():
+        records.append(_identity(pairs, row, rules) | {"outcome": "unplayable", "reason": reason})
+    return records
+
+
+def gradients_to_win(result: AttackResult) -> list[int | None]:
+    """Return after how many gradients each row first won; None where it did not, 0 if it had."""
+    found: list[int | None] = [None] * len(result.won)
+    for entry in result.trace:
+        if found[entry.row] is None:
+            found[entry.row] = entry.gradients
+    for k in range(len(found)):
+        if result.won_clean[k]:
+            found[k] = 0
+        elif not result.won[k]:
+            found[k] = None
+        elif found[k] is None:
+            found[k] = int(result.gradients[k])
+    return found
+
+
+def _identity(pairs: PairSet, row: int, rules: Rules) -> dict[str, Any]:
+    left, right = pairs.images[int(pairs.left[row])], pairs.images[int(pairs.right[row])]
+    eps = rules.threat.eps
+    return {
+        "pair": pairs.pair_ids()[row],
+        "left": left.id,
+        "right": right.id,
+        "left_identity": left.identity,
+        "right_identity": right.identity,
+        "same": bool(pairs.same[row]),
+        "goal": str(rules.goal),
+        "norm": rules.threat.norm,
+        "eps": None if eps is None else float(np.asarray(eps)),
+        "threshold": rules.threshold.value,
+        "threshold_origin": rules.threshold.origin,
+    }
+
+
+def _pictures(probe: Probe, images: Images, k: int, shown: bool) -> dict[str, Any]:
+    if not shown:
+        return dict.fromkeys((*PICTURES, "difference_gain"))
+    assert probe.references is not None, "games are made with their references"
+    change = images[k] - probe.images[k]
+    gain = float(0.5 / max(np.abs(change).max(), 1e-6))
+    faces = (probe.images[k], images[k], 0.5 + gain * change, probe.references[k])
+    small = [thumbnail(to_pixels(face)) for face in faces]
+    return dict(zip(PICTURES, small, strict=True)) | {"difference_gain": gain}
