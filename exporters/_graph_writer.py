@@ -58,6 +58,10 @@ class GraphWriter:
         """Add a list of int64, as shapes, axes and pads are given."""
         return self.weight(np.asarray(values, dtype=np.int64), name)
 
+    def number(self, value: float) -> str:
+        """Add a single float, as factors, ends and epsilons are given."""
+        return self.weight(np.asarray(value, dtype=np.float32), "number")
+
     def add(
         self,
         operator: str,

@@ -106,6 +106,18 @@ def prelu(graph: GraphWriter, x: str, slope: Array, name: str = "") -> str:
     return graph.add("PRelu", [x, graph.weight(per_channel(graph, x, slope), name)], name=name)
 
 
+def gelu(graph: GraphWriter, x: str, *, tanh: bool = False, name: str = "") -> str:
+    """Weigh by the normal distribution's function, or by its approximation with tanh."""
+    if tanh:
+        cube = graph.add("Mul", [graph.add("Mul", [x, x]), x])
+        inner = graph.add("Add", [x, graph.add("Mul", [cube, graph.number(0.044715)])])
+        curve = graph.add("Tanh", [graph.add("Mul", [inner, graph.number(np.sqrt(2 / np.pi))])])
+    else:
+        curve = graph.add("Erf", [graph.add("Mul", [x, graph.number(np.sqrt(0.5))])])
+    half = graph.add("Mul", [x, graph.number(0.5)])
+    return graph.add("Mul", [half, graph.add("Add", [curve, graph.number(1.0)])], name=name)
+
+
 def flatten(graph: GraphWriter, x: str) -> str:
     """Make one row per picture."""
     return x if len(graph.shape(x)) == 2 else graph.add("Flatten", [x], {"axis": 1})
@@ -180,6 +192,7 @@ def same_pads(sides: Pair, kernel: Pair, stride: Pair, dilation: Pair = (1, 1)) 
 
     An odd pixel goes to the end, as TensorFlow and ``SAME_UPPER`` do.
     """
+    _check_window(kernel, stride, (0, 0, 0, 0), dilation)
     total = [
         max(0, (-(-side // s) - 1) * s + (k - 1) * d + 1 - side)
         for side, k, s, d in zip(sides, kernel, stride, dilation, strict=True)

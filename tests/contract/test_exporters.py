@@ -22,6 +22,7 @@ SOURCES = {
     "caffe": ("tiny.caffemodel", "tiny.prototxt"),
     "tfjs": ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
     "dlib": ("tiny.dat",),
+    "openvino": ("tiny.xml", "tiny.bin"),
 }
 SIZE = Options(input_size=(16, 16))
 FILES = [(name, file) for name, files in SOURCES.items() for file in files]
