@@ -7,6 +7,7 @@ sizes), so each node's output type is inferred as it is added.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,37 @@ IR_VERSION = 8
 MAX_NODES = 100_000
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Whole numbers that stand for reals: ``(numbers - zero) * scale``, per slice of ``axis``."""
+
+    numbers: NDArray[Any]
+    scale: NDArray[np.float32]
+    zero: NDArray[Any]
+    axis: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the numbers."""
+        return self.numbers.shape
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return self.numbers.ndim
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def reals(self) -> NDArray[np.float32]:
+        """Return the reals the numbers stand for."""
+        sides = [1] * self.ndim
+        if self.scale.size > 1:
+            sides[self.axis] = -1
+        scale, zero = (part.reshape(sides) for part in (self.scale, self.zero))
+        return ((self.numbers.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
 class GraphWriter:
@@ -43,8 +75,10 @@ class GraphWriter:
         self._types[free] = kind
         return free
 
-    def weight(self, values: NDArray[Any], name: str = "weight") -> str:
-        """Add a constant; every float becomes float32."""
+    def weight(self, values: NDArray[Any] | Packed, name: str = "weight") -> str:
+        """Add a constant; every float becomes float32, packed numbers stay packed."""
+        if isinstance(values, Packed):
+            return self._packed(values, name)
         kept = np.ascontiguousarray(values)
         if kept.dtype.kind == "f":
             kept = kept.astype(np.float32)
@@ -53,6 +87,13 @@ class GraphWriter:
         self._weights[free] = tensor
         self._types[free] = helper.make_tensor_type_proto(tensor.data_type, values.shape)
         return free
+
+    def _packed(self, values: Packed, name: str) -> str:
+        single = values.scale.size == 1
+        parts = [part.reshape(() if single else -1) for part in (values.scale, values.zero)]
+        inputs = [self.weight(part, name) for part in (values.numbers, *parts)]
+        axis: dict[str, Attribute] = {} if single else {"axis": values.axis}
+        return self.add("DequantizeLinear", inputs, axis, name)
 
     def integers(self, values: Sequence[int], name: str = "shape") -> str:
         """Add a list of int64, as shapes, axes and pads are given."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.errors import UnreadableModel, UnsupportedModel
-from onnxfr.exporters._graph_writer import Attribute, GraphWriter
+from onnxfr.exporters._graph_writer import Attribute, GraphWriter, Packed
 
 Pads = tuple[int, int, int, int]
 Pair = tuple[int, int]
@@ -24,8 +24,8 @@ MAX_WINDOW = 4096
 def conv2d(
     graph: GraphWriter,
     x: str,
-    weight: Array,
-    bias: Array | None,
+    weight: Array | Packed,
+    bias: Array | Packed | None,
     *,
     stride: Pair = (1, 1),
     pads: Pads = (0, 0, 0, 0),
@@ -123,7 +123,13 @@ def flatten(graph: GraphWriter, x: str) -> str:
     return x if len(graph.shape(x)) == 2 else graph.add("Flatten", [x], {"axis": 1})
 
 
-def dense(graph: GraphWriter, x: str, weight: Array, bias: Array | None, name: str = "") -> str:
+def dense(
+    graph: GraphWriter,
+    x: str,
+    weight: Array | Packed,
+    bias: Array | Packed | None,
+    name: str = "",
+) -> str:
     """Multiply flattened rows with a weight of shape (out, in)."""
     inputs = [flatten(graph, x), graph.weight(weight, f"{name}.weight")]
     if bias is not None:

@@ -9,13 +9,14 @@ from onnxfr.exporters._wire import top_fields
 from onnxfr.exporters.base import Exported, Size, exporter, read_source
 from onnxfr.models.vendor import read_vendor
 
-_IR_VERSION, _GRAPH, _OPSETS = 1, 7, 8
+_IR_VERSION, _PRODUCER, _GRAPH, _OPSETS = 1, 2, 7, 8
 
 
 def _recognises(path: Path) -> bool:
     fields = top_fields(read_source(path))
     return (
         fields.get(_IR_VERSION, "") == "number"
+        and fields.get(_PRODUCER, "bytes") == "bytes"
         and fields.get(_GRAPH, "") == "bytes"
         and fields.get(_OPSETS, "bytes") == "bytes"
     )

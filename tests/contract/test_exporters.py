@@ -19,6 +19,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "exporters"
 SOURCES = {
     "mxnet": ("tiny-symbol.json", "tiny-0000.params"),
     "ncnn": ("tiny.param", "tiny.bin"),
+    "tensorflow": ("tiny.pb",),
     "caffe": ("tiny.caffemodel", "tiny.prototxt"),
     "tfjs": ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
     "dlib": ("tiny.dat",),

@@ -7,7 +7,7 @@ import numpy as np
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._graph_writer import GraphWriter
-from onnxfr.exporters._tfjs_values import (
+from onnxfr.exporters._tf_values import (
     TO_FIRST,
     Array,
     Node,
@@ -15,6 +15,7 @@ from onnxfr.exporters._tfjs_values import (
     Operands,
     Value,
     computed,
+    reals,
     stored,
     writes,
 )
@@ -53,27 +54,33 @@ def _convolution(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
     else:
         weight = kernel.transpose(3, 2, 0, 1)
     dilation = node.sides("dilations")
+    bias, left = _fused_bias(node, operands[2:])
     answer = layers.conv2d(
         graph,
         x,
         weight,
-        None,
+        bias,
         stride=node.sides("strides"),
         pads=_pads(node, graph.sides(x), (height, width), dilation),
         dilation=dilation,
         group=group,
         name=node.name,
     )
-    return _fused(graph, node, Value(answer, True), operands[2:])
+    return _fused(graph, node, Value(answer, True), left)
 
 
-def _fused(graph: GraphWriter, node: Node, x: Value, extra: Operands) -> Value:
-    """Add the bias and activation that the converter merged into an operator."""
+def _fused_bias(node: Node, extra: Operands) -> tuple[Array | None, list[Operand]]:
+    """Return the bias that the converter merged into an operator, and what other inputs it has."""
     left = list(extra)
-    for step in node.attributes.get("fused_ops") or []:
-        if step == "BiasAdd":
-            x = _binary_values(graph, "Add", x, _next(node, left), f"{node.name}/bias")
-        elif step == "Prelu":
+    steps = node.attributes.get("fused_ops") or []
+    return (_next(node, left).reshape(-1) if steps[:1] == ["BiasAdd"] else None), left
+
+
+def _fused(graph: GraphWriter, node: Node, x: Value, left: list[Operand]) -> Value:
+    """Add the activation that the converter merged into an operator."""
+    steps = list(node.attributes.get("fused_ops") or [])
+    for step in steps[1:] if steps[:1] == ["BiasAdd"] else steps:
+        if step == "Prelu":
             slope = np.asarray(_next(node, left)).reshape(-1)
             x = Value(layers.prelu(graph, x.name, slope), x.turned)
         elif step == "LeakyRelu":
@@ -91,7 +98,7 @@ def _fused(graph: GraphWriter, node: Node, x: Value, extra: Operands) -> Value:
 def _next(node: Node, left: list[Operand]) -> Array:
     if not left or isinstance(left[0], Value):
         raise UnreadableModel(f"{node.op} {node.name!r} lacks a stored input of a merged step")
-    return left.pop(0)  # type: ignore[return-value]
+    return reals(left.pop(0))  # type: ignore[arg-type]
 
 
 def _clip6(graph: GraphWriter, x: Value) -> Value:
@@ -139,6 +146,7 @@ def _broadcast(graph: GraphWriter, operand: Operand, turned: bool) -> str:
         if rank == 4:
             return operand.first(graph)
         raise UnsupportedModel(f"{operand.name!r} with {rank} axes is mixed with a picture")
+    operand = reals(operand)
     if not turned or operand.ndim == 0:
         return graph.weight(operand)
     if operand.ndim > 4:
@@ -157,6 +165,10 @@ _UNARY = {
     "Neg": "Neg",
     "Exp": "Exp",
     "Abs": "Abs",
+    "Selu": "Selu",
+    "Erf": "Erf",
+    "Reciprocal": "Reciprocal",
+    "HardSwish": "HardSwish",
 }
 
 
@@ -205,11 +217,16 @@ def _softmax(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
     return Value(graph.add("Softmax", [x.name], {"axis": -1}, node.name))
 
 
-@writes("Identity", "StopGradient", "CheckNumerics", "Snapshot", "NoOp")
+@writes("Identity", "StopGradient", "CheckNumerics", "Snapshot", "NoOp", "Cast")
 def _same(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
     if not operands:
         raise UnreadableModel(f"{node.op} {node.name!r} has no input")
     return operands[0]
+
+
+@writes("IdentityN")
+def _all_the_same(graph: GraphWriter, node: Node, operands: Operands) -> tuple[Operand, ...]:
+    return tuple(operands)
 
 
 @writes("MatMul", "_FusedMatMul")
@@ -219,8 +236,9 @@ def _matmul(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
         raise UnsupportedModel(f"{node.op} {node.name!r} transposes pictures")
     weight = stored(node, operands, 1)
     turned = weight if node.flag("transpose_b") else weight.T
-    answer = Value(layers.dense(graph, x.name, turned, None, node.name))
-    return _fused(graph, node, answer, operands[2:])
+    bias, left = _fused_bias(node, operands[2:])
+    answer = Value(layers.dense(graph, x.name, turned, bias, node.name))
+    return _fused(graph, node, answer, left)
 
 
 @writes("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")

@@ -9,9 +9,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from onnxfr.errors import UnsupportedModel
-from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._graph_writer import GraphWriter, Packed
 
 Array = NDArray[Any]
+BATCH = -(2**40)
+"""Stands for the free number of pictures where a graph computes with shapes; arithmetic with it
+gives sizes no operator accepts."""
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -37,7 +40,8 @@ class Value:
         return graph.add("Transpose", [self.name], {"perm": TO_FIRST})
 
 
-Operand = Value | Array
+Stored = Array | Packed
+Operand = Value | Stored
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Node:
     name: str
     inputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    controls: tuple[str, ...] = ()
+    """Nodes that must come first; they matter only to tell which branch a node belongs to."""
 
     def flag(self, key: str) -> bool:
         """Return a boolean attribute, false where absent."""
@@ -62,7 +68,7 @@ class Node:
 
 
 Operands = Sequence[Operand]
-Writer = Callable[[GraphWriter, Node, Operands], Operand]
+Writer = Callable[[GraphWriter, Node, Operands], Operand | tuple[Operand, ...]]
 OPERATORS: dict[str, Writer] = {}
 
 
@@ -85,8 +91,18 @@ def computed(node: Node, operands: Operands, place: int = 0) -> Value:
 
 
 def stored(node: Node, operands: Operands, place: int) -> Array:
-    """Return an input whose numbers are in the file."""
+    """Return the reals of an input whose numbers are in the file."""
+    return reals(kept(node, operands, place))
+
+
+def kept(node: Node, operands: Operands, place: int) -> Stored:
+    """Return an input whose numbers are in the file, packed if it holds them packed."""
     operand = operands[place] if place < len(operands) else None
     if operand is None or isinstance(operand, Value):
         raise UnsupportedModel(f"{node.op} {node.name!r} has no stored input {place}")
     return operand
+
+
+def reals(numbers: Stored) -> Array:
+    """Return stored numbers as an ordinary array."""
+    return numbers.reals() if isinstance(numbers, Packed) else numbers

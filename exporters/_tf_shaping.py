@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._graph_writer import GraphWriter
-from onnxfr.exporters._tfjs_values import (
+from onnxfr.exporters._tf_folding import slices
+from onnxfr.exporters._tf_values import (
+    BATCH,
     TO_FIRST,
     Node,
     Operand,
@@ -16,7 +22,7 @@ from onnxfr.exporters._tfjs_values import (
     writes,
 )
 
-_REDUCE = {"Mean": "ReduceMean", "Max": "ReduceMax", "Sum": "ReduceSum"}
+_REDUCE = {"Mean": "ReduceMean", "Max": "ReduceMax", "Min": "ReduceMin", "Sum": "ReduceSum"}
 
 
 @writes(*_REDUCE)
@@ -56,12 +62,27 @@ def _pad(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
     return Value(graph.add("Pad", inputs, {"mode": mode}, node.name), x.turned)
 
 
+@writes("Shape")
+def _shape(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
+    x = computed(node, operands)
+    sides = graph.sides(x.name)
+    ordered = (*sides[1:], sides[0]) if x.turned else sides
+    return np.asarray([BATCH, *ordered], dtype=np.int64)
+
+
 @writes("Reshape")
 def _reshape(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
     x = computed(node, operands).plain(graph)
-    shape = [int(side) for side in stored(node, operands, 1).reshape(-1)]
-    if len(shape) == 2 and shape[0] in (-1, 1):
+    asked = [int(side) for side in stored(node, operands, 1).reshape(-1)]
+    shape = [-1 if side == BATCH else side for side in asked]
+    if min(shape, default=0) < -1 or (BATCH in asked[1:]):
+        raise UnsupportedModel(f"Reshape {node.name!r} mixes the pictures of a batch: {shape}")
+    whole = math.prod(graph.sides(x.name))
+    if len(shape) == 2 and shape[0] in (-1, 1) and shape[1] in (-1, whole):
         return Value(layers.flatten(graph, x.name))
+    if BATCH in asked and -1 in asked:
+        rest = math.prod(side for side in shape if side != -1)
+        shape[asked.index(-1)] = whole // max(1, rest)
     if shape and shape[0] == 1:
         shape[0] = -1 if -1 not in shape else 1
     return Value(graph.add("Reshape", [x.name, graph.integers(shape)], name=node.name))
@@ -107,3 +128,49 @@ def _concat(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
         return Value(graph.add("Concat", names, place, node.name), True)
     names = [value.plain(graph).name for value in values]
     return Value(graph.add("Concat", names, {"axis": axis}, node.name))
+
+
+@writes("Split", "SplitV")
+def _split(graph: GraphWriter, node: Node, operands: Operands) -> tuple[Operand, ...]:
+    whole, place = (1, 0) if node.op == "Split" else (0, 2)
+    x = computed(node, operands, whole)
+    axis = int(stored(node, operands, place).reshape(-1)[0]) % len(graph.shape(x.name))
+    axis = TO_FIRST.index(axis) if x.turned else axis
+    if axis == 0:
+        raise UnsupportedModel(f"{node.op} {node.name!r} parts the pictures of a batch")
+    side = graph.sides(x.name)[axis - 1]
+    count = int(node.attributes.get("num_split") or 1)
+    sizes = [side // count] * count if 0 < count <= side else []
+    if node.op == "SplitV":
+        sizes = [int(size) for size in stored(node, operands, 1).reshape(-1)]
+        sizes = [side - sum(sizes) - 1 if size == -1 else size for size in sizes]
+    if sum(sizes) != side or min(sizes) < 1:
+        raise UnreadableModel(f"{node.op} {node.name!r} parts {side} into {sizes[:9]}")
+    ends = np.cumsum(sizes).tolist()
+    parts = zip([0, *ends], ends, strict=False)
+    return tuple(_cut(graph, x, axis, first, last, node.name) for first, last in parts)
+
+
+def _cut(graph: GraphWriter, x: Value, axis: int, first: int, last: int, name: str) -> Value:
+    limits = [graph.integers([number]) for number in (first, last, axis)]
+    return Value(graph.add("Slice", [x.name, *limits], name=name), x.turned)
+
+
+@writes("StridedSlice")
+def _strided(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
+    """Cut along axes; every other kind of slice belongs to code around a network."""
+    x = computed(node, operands)
+    shape = graph.shape(x.name)
+    order = TO_FIRST if x.turned else tuple(range(len(shape)))
+    for axis, cut in enumerate(slices(node, operands)):
+        if not isinstance(cut, slice) or (cut.step or 1) < 1:
+            raise UnsupportedModel(f"StridedSlice {node.name!r} drops or turns axes")
+        if cut == slice(None, None, 1):
+            continue
+        place = order.index(axis)
+        if place == 0 or axis >= len(shape):
+            raise UnsupportedModel(f"StridedSlice {node.name!r} picks pictures of a batch")
+        first, last, step = cut.indices(graph.sides(x.name)[place - 1])
+        limits = [graph.integers([number]) for number in (first, last, place, step)]
+        x = Value(graph.add("Slice", [x.name, *limits], name=node.name), x.turned)
+    return x
