@@ -110,3 +110,11 @@ class AccessDenied(OnnxfrError):
 
 class AttackError(OnnxfrError):
     """An attack cannot be run as asked: a norm it has no form for, or material it needs."""
+
+
+class RemoteError(OnnxfrError):
+    """A verifier over the network cannot be asked, or answers what its adapter does not explain."""
+
+
+class NotAuthorised(RemoteError):
+    """A service that is not this machine's own is asked only on the user's word."""

@@ -35,11 +35,12 @@ def _register() -> None:
     from onnxfr.cli.listing import ls
     from onnxfr.cli.report import report
     from onnxfr.cli.run import run
+    from onnxfr.cli.serve import serve
     from onnxfr.cli.verify import verify
     from onnxfr.cli.zoo import zoo_app
 
     app.command("import")(import_model)
-    for command in (demo, check, verify, run, report, compare, export, align, ls, doctor):
+    for command in (demo, check, verify, run, report, compare, export, align, serve, ls, doctor):
         app.command(command.__name__)(command)
     app.add_typer(zoo_app, name="zoo")
     app.add_typer(data_app, name="data")

@@ -26,6 +26,7 @@ ALLOWED = {
     "corruptions": BASE,
     "attacks": BASE | {"threat", "probe", "oracle"},
     "defenses": BASE | {"models"},
+    "service": BASE | {"models", "data", "alignment"},
     "runs": BASE | {"models", "data", "alignment", "evaluators"},
     "exporters": BASE | {"models"},
     "model_zoo": BASE | {"models", "exporters"},

@@ -1,0 +1,1 @@
+"""A verifier over HTTP, made like the commercial ones, from any admitted model."""
