@@ -34,7 +34,7 @@ lint: $(VENV)/.ready-dev
 types: $(VENV)/.ready-dev
 	@rm -rf build/types && mkdir -p build/types/onnxfr
 	@ln -s $(CURDIR)/onnxfr/* $(CURDIR)/evaluators $(CURDIR)/exporters $(CURDIR)/model_zoo build/types/onnxfr/
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p onnxfr
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p onnxfr
 
 # The report's test wants a real browser; where CI may install one, it does.
 unit: $(VENV)/.ready-dev
