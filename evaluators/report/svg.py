@@ -86,6 +86,16 @@ class Chart:
         if label:
             self._legend.append((label, colour, "area"))
 
+    def band(self, lower: Sequence[Point], upper: Sequence[Point], colour: str) -> None:
+        """Fill the space between two lines: the interval around a curve."""
+        if not lower:
+            return
+        places = [self.at(*point) for point in (*lower, *reversed(upper))]
+        self._under.append(
+            f'<polygon fill="{colour}" fill-opacity="0.14" stroke="none" '
+            f'points="{_points(places)}"/>'
+        )
+
     def dot(self, x: float, y: float, colour: str, radius: float = 4.0) -> None:
         """Mark one value."""
         across, down = self.at(x, y)
@@ -190,6 +200,16 @@ def linear_axis(label: str, low: float, high: float, digits: int | None = None) 
     values = [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
     places = digits if digits is not None else max(0, -math.floor(math.log10(step) + 1e-9))
     return Axis(label, low, high, tuple((value, f"{value:.{places}f}") for value in values))
+
+
+def log_axis(label: str, low: float, high: float) -> Axis:
+    """Return an axis of base-ten logarithms with ticks at 1, 2 and 5 times powers of ten."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    values = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
+    inside = [value for value in values if low * 0.999 <= value <= high * 1.001]
+    shown = inside if len(inside) <= 9 else [v for v in inside if f"{v:e}".startswith("1.0")]
+    ticks = tuple((math.log10(value), f"{value:,.10g}") for value in shown)
+    return Axis(label, math.log10(low), math.log10(high), ticks)
 
 
 def thin(points: Sequence[Point]) -> list[Point]:
