@@ -48,9 +48,30 @@ def _anonymous(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    _resolve_shared_weights(copy.graph)
     for index, node in enumerate(copy.graph.node):
         node.name = f"node_{index}"
     return copy
+
+
+def _resolve_shared_weights(graph: onnx.GraphProto) -> None:
+    """Let nodes read a shared weight itself.
+
+    torch's exporter stores equal weights once and hands them on by Identity nodes, where onnx2torch
+    expects the initializer and gives up.
+    """
+    source = {tensor.name: tensor.name for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    kept = []
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = source.get(name, name)
+        if node.op_type == "Identity" and node.input[0] in source and node.output[0] not in outputs:
+            source[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def _import_onnx2torch() -> ModuleType:

@@ -100,6 +100,7 @@ class Builder:
         value = Value(trials)
         if value.constant is None:
             value.place = self._call(function, args, kwargs)
+            value.place.meta["shape"] = value.shape
         return value
 
     def emit_many(

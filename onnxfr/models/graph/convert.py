@@ -13,6 +13,7 @@ from torch import fx
 
 from onnxfr.errors import OnnxfrError, UnreadableModel, UnsupportedModel, UnsupportedOperator
 from onnxfr.models.graph.builder import Builder
+from onnxfr.models.graph.fusion import fuse
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.rules import DEFAULT_DOMAIN, find_rule
 from onnxfr.models.graph.tensors import to_tensor
@@ -58,6 +59,7 @@ class _Conversion:
         scope: Scope = {inputs[0].name: self._builder.image}
         self._convert(graph, scope, depth=0)
         module = self._builder.finish(_look_up(scope, graph.output[0].name))
+        fuse(module)
         _rehearse(module, inputs[0])
         return module
 

@@ -56,6 +56,19 @@ def test_agrees_with_our_converter_and_is_frozen() -> None:
 
 
 @needs_onnx2torch
+def test_weights_that_the_exporter_stored_once_are_no_obstacle() -> None:
+    model = network()
+    model.graph.node.insert(0, helper.make_node("Identity", ["beta"], ["handed-on"]))
+    model.graph.node.insert(1, helper.make_node("Identity", ["handed-on"], ["again"]))
+    model.graph.node[3].input[3] = "again"
+    opinion = second_opinion(model)
+    assert opinion.module is not None, opinion.why
+    image = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(opinion.module(image), to_torch(model)(image), atol=1e-5, rtol=1e-5)
+    assert model.graph.node[0].op_type == "Identity"
+
+
+@needs_onnx2torch
 def test_says_why_it_cannot_convert() -> None:
     opinion = second_opinion(network("Mish", opset=18))
     assert opinion.module is None
