@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onnxfr.errors import AccessDenied, DataError
+from onnxfr.errors import AccessDenied, DataError, SpecError
 from onnxfr.ledger import BudgetExhausted, Improvement, Ledger
 from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
 from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
 from onnxfr.models.features import FeatureHook, embed_hooked
 from onnxfr.models.wrapper import FRModel
-from onnxfr.probe import Probe, round8, to_array
+from onnxfr.probe import Probe, as_jpeg, round8, to_array
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Images
 
@@ -51,6 +51,7 @@ class Oracle:
         threshold: the cosine above which the verifier accepts.
         access: the most that may be asked.
         quantise: round every picture asked to 8 bits first, as a service that takes files does.
+        jpeg: quality of the JPEG the service makes of what it is sent; implies ``quantise``.
         samples: gradients are averaged over this many calls (for randomised models).
         dtype: number type of gradients; float64 makes results independent of the batch size.
         device: where gradients are computed; ``auto`` takes CUDA if there is one.
@@ -67,6 +68,7 @@ class Oracle:
         threshold: float | None = None,
         access: Access = Access.GRADIENT,
         quantise: bool = False,
+        jpeg: int | None = None,
         samples: int = 1,
         dtype: torch.dtype = torch.float32,
         device: str | Literal["auto"] = "auto",
@@ -75,14 +77,16 @@ class Oracle:
         if isinstance(model, Comparer):
             access, quantise = min(access, model.access), True
         self.goal, self.access, self.threat = Goal(goal), access, threat
-        self.dtype, self.quantise = dtype, quantise
+        if jpeg is not None and not 1 <= jpeg <= 100:
+            raise SpecError(f"a JPEG quality lies in 1..100; got {jpeg}")
+        self.dtype, self.quantise, self.jpeg = dtype, quantise or jpeg is not None, jpeg
         self.differentiable = model.differentiable
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
         self._mode = model.mode if isinstance(model, Ensemble) else "margin"
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
-        self._samples, self._batch_size = samples, batch_size
+        self._samples, self.batch_size = samples, batch_size
         self._decoder: View | None = None
         self._ledger, self._recording = Ledger(probe.images, threat), True
         self._rows: Rows = np.arange(len(probe))
@@ -189,7 +193,7 @@ class Oracle:
         served = self._ledger.charge_gradients(self._rows[asked])
         margins = x.new_full((len(x),), LOST)
         gradient = torch.zeros_like(x)
-        for chunk in chunks(np.flatnonzero(served), self._batch_size):
+        for chunk in chunks(np.flatnonzero(served), self.batch_size):
             where = torch.as_tensor(chunk, device=x.device)
             point = x[where].detach().requires_grad_()
             value, slope, seen = self._differentiate(point, asked[chunk], view, hook, turn)
@@ -216,7 +220,11 @@ class Oracle:
             picture = point if self._decoder is None else self._decoder(point, rows)
             if self.quantise:
                 picture = picture + (round8(picture) - picture).detach()
-            seen = picture if view is None else view(picture, rows)
+            seen = picture
+            if self.jpeg is not None:
+                seen = seen + (as_jpeg(seen, self.jpeg) - seen).detach()
+            if view is not None:
+                seen = view(seen, rows)
             each: list[Margins] = [
                 partial(self._member_margin, k, seen, rows, hook) for k in range(len(self._members))
             ]
@@ -241,7 +249,7 @@ class Oracle:
         asked = self._asked(x, rows)
         served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
         margins = np.full(len(asked), LOST, dtype=np.float32)
-        for chunk in chunks(served, self._batch_size):
+        for chunk in chunks(served, self.batch_size):
             images = self._pictures(x[chunk], asked[chunk])
             if self.quantise:
                 images = round8(images)
@@ -261,7 +269,8 @@ class Oracle:
 
     def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
         """Return signed margins; no verdict (a picture refused, NaN) is never a win."""
-        found = self._sign * self._answers.margins(images, rows)
+        seen = images if self.jpeg is None else as_jpeg(images, self.jpeg)
+        found = self._sign * self._answers.margins(seen, rows)
         return np.where(np.isnan(found), np.float32(LOST), found).astype(np.float32)
 
     def _record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ class Probe:
         starts: points to begin from, for attacks that walk in from outside.
         landmarks: ``(N, K, 2)`` positions (x, y) in the pixels of ``images``.
         pool: faces of other people, shared by all rows.
+        basis: ``(K, 3, H, W)`` directions in which a surrogate is sensitive, shared by all rows.
     """
 
     images: Images
@@ -36,6 +38,7 @@ class Probe:
     starts: Images | None = None
     landmarks: NDArray[np.float32] | None = None
     pool: Images | None = None
+    basis: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         for name in ("images", "references", "starts", "pool"):
@@ -53,6 +56,10 @@ class Probe:
         if self.starts is not None and self.starts.shape != self.images.shape:
             raise DataError(
                 f"expected starts of shape {self.images.shape}, got {self.starts.shape}"
+            )
+        if self.basis is not None and self.basis.shape[1:] != self.images.shape[1:]:
+            raise DataError(
+                f"expected a basis (K, *{self.images.shape[1:]}), got {self.basis.shape}"
             )
         if self.landmarks is not None and self.landmarks.shape[1:] != (
             self.landmarks.shape[1],
@@ -102,3 +109,16 @@ def round8(images: Batch) -> Batch:
     if isinstance(images, np.ndarray):
         return np.asarray(np.round(images * 255) / 255, dtype=np.float32)
     return (images * 255).round() / 255
+
+
+def as_jpeg(images: Batch, quality: int) -> Batch:
+    """Return the pictures after a round trip through a JPEG file of a quality of 1 to 100."""
+    if not isinstance(images, np.ndarray):
+        return torch.as_tensor(as_jpeg(to_array(images), quality)).to(images)
+    pixels = np.round(images * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+    read = np.empty_like(pixels)
+    for k, picture in enumerate(pixels):
+        flags = [cv2.IMWRITE_JPEG_QUALITY, quality]
+        file = cv2.imencode(".jpg", picture[..., ::-1], flags)[1]
+        read[k] = np.asarray(cv2.imdecode(file, cv2.IMREAD_COLOR), dtype=np.uint8)
+    return np.asarray(read[..., ::-1].transpose(0, 3, 1, 2) / np.float32(255), dtype=np.float32)

@@ -134,7 +134,7 @@ class Attack(ABC):
         made = np.where(np.isfinite(made), made, probe.images).astype(np.float32)
         made = threat.project(probe.images, made)
         found = np.isfinite(oracle.best_distance)
-        lost = oracle.verify(made) <= 0
+        lost = ~(oracle.verify(made) > 0)
         farther = np.zeros(len(made), dtype=np.bool_)
         if self.seeks == "smallest":
             farther = threat.distance(probe.images, made) > oracle.best_distance

@@ -18,7 +18,7 @@ from onnxfr.errors import AccessDenied, DataError, SpecError
 from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.wrapper import FRModel, OnnxModel
 from onnxfr.oracle import LOST, SLACK, BudgetExhausted, Oracle
-from onnxfr.probe import round8
+from onnxfr.probe import as_jpeg, round8
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Embeddings, Goal, Images
 
@@ -292,3 +292,33 @@ def test_a_model_that_answers_nan_never_makes_a_win(tiny: OnnxModel) -> None:
         oracle = Oracle(Broken(), probe, Threat(), goal=goal, threshold=0.0)
         assert (oracle.score(probe.images) == LOST).all()
         assert oracle.refusals.tolist() == [1, 1]
+
+
+def test_a_service_that_stores_jpeg_sees_what_a_jpeg_reader_sees(tiny: OnnxModel) -> None:
+    probe = tiny_probe(3)
+    for quality in (30, 95):
+        seen = as_jpeg(probe.images, quality)
+        oracle = tiny_game(tiny, probe, Threat(norm="l2"), Goal.DODGE, jpeg=quality)
+        plain = tiny_game(tiny, probe, Threat(norm="l2"), Goal.DODGE)
+        np.testing.assert_allclose(oracle.score(probe.images), plain.score(seen), atol=1e-6)
+        assert (oracle.verify(probe.images) == oracle.score(probe.images)).all()
+    coarse, fine = (np.square(as_jpeg(probe.images, q) - probe.images).mean() for q in (30, 95))
+    assert coarse > fine
+
+
+def test_a_win_before_jpeg_is_kept_as_it_was_sent(tiny: OnnxModel) -> None:
+    probe = tiny_probe(2)
+    oracle = tiny_game(tiny, probe, Threat(norm="l2"), Goal.DODGE, jpeg=90)
+    assert probe.pool is not None
+    sent = np.repeat(probe.pool[:1], 2, axis=0)
+    won = oracle.decide(sent)
+    assert won.any()
+    assert (oracle.best[won] == round8(sent)[won]).all()
+    assert (oracle.verify(oracle.best)[won] > 0).all()
+    _, slope = oracle.gradient(oracle.tensor(sent))
+    assert slope.abs().sum() > 0
+
+
+def test_a_jpeg_quality_is_checked(tiny: OnnxModel) -> None:
+    with pytest.raises(SpecError, match="quality"):
+        tiny_game(tiny, tiny_probe(1), Threat(), Goal.DODGE, jpeg=0)

@@ -1,0 +1,175 @@
+"""What the yes-or-no attacks share: one pair's game, its start, the way back to the boundary.
+
+A start is a picture that wins. In this order are tried: the probe's own start (say a transfer
+example), the reference, the faces of the pool from the nearest to the farthest, uniform noise. The
+order serves both goals: whoever impersonates wins with the reference at once, whoever dodges loses
+one question on it. A pair without a start ends there, not won, its questions charged.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
+from onnxfr.attacks.base import Attack
+from onnxfr.errors import AttackError
+from onnxfr.oracle import Oracle
+from onnxfr.probe import Probe
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Access, Images, Norm
+
+_POOL_TRIED = 24
+_NOISES_TRIED = 8
+# Where everything wins, as before a server that changed its mind, bisection would never end.
+_HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class Game:
+    """What the attacker of one pair holds.
+
+    Args:
+        clean: the picture to stay close to.
+        norm: in which closeness is measured.
+        random: the pair's own stream.
+        start: where the probe says to begin.
+        reference: the picture to escape from or to be taken for, if it is known.
+        pool: faces of other people.
+        basis: directions worth asking about, ``(K, 3, H, W)``.
+        grain: the least change of a pixel that the verifier can see; 0 if it takes floats.
+        questions: how many may be asked in all.
+    """
+
+    clean: Picture
+    norm: Norm
+    random: np.random.Generator
+    start: Picture | None = None
+    reference: Picture | None = None
+    pool: Images | None = None
+    basis: Images | None = None
+    grain: float = 0.0
+    questions: int = np.iinfo(np.int64).max
+
+    def distance(self, picture: Picture) -> float:
+        """Return how far a picture is from the clean one: Euclidean, or the largest change."""
+        change = picture - self.clean
+        return float(np.abs(change).max()) if self.norm == "linf" else length(change)
+
+    def towards(self, picture: Picture, share: float) -> Picture:
+        """Return the point at a share of the way: on the line, or of the box's radius in linf."""
+        if self.norm == "l2":
+            return self.clean + np.float32(share) * (picture - self.clean)
+        radius = np.float32(share * self.distance(picture))
+        return np.clip(picture, self.clean - radius, self.clean + radius)
+
+
+@dataclass(frozen=True)
+class DecisionAttack(Attack):
+    """Base of the attacks on verifiers that answer yes or no; subclasses write ``walk``."""
+
+    access: ClassVar[Access] = Access.DECISION
+    norms: ClassVar[tuple[Norm, ...]] = ("l2",)
+    seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
+
+    @abstractmethod
+    def walk(self, game: Game) -> Walk[None]:
+        """Play one pair; the oracle remembers the closest win."""
+
+    def check(self, oracle: Oracle, probe: Probe, threat: Threat) -> None:
+        """Refuse regions: the way from a start to the clean picture leads through all pixels."""
+        super().check(oracle, probe, threat)
+        if threat.region is not None:
+            raise AttackError(f"{self.label} changes the whole picture and keeps to no region")
+
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        """Play all pairs at once; return the closest wins."""
+        left = questions_left(oracle, threat)
+
+        def walk_of(row: int) -> Walk[Picture | None]:
+            return self.walk(
+                Game(
+                    clean=probe.images[row],
+                    norm=threat.norm,
+                    random=rng.streams[row],
+                    start=None if probe.starts is None else probe.starts[row],
+                    reference=None if probe.references is None else probe.references[row],
+                    pool=probe.pool,
+                    basis=probe.basis,
+                    grain=1 / 255 if oracle.quantise else 0.0,
+                    questions=int(left[row]),
+                )
+            )
+
+        drive(oracle, oracle.decide, threat, walk_of)
+        return oracle.best
+
+
+def length(vector: Picture) -> float:
+    """Return the Euclidean norm of a picture or direction."""
+    return float(np.sqrt(np.vdot(vector, vector)))
+
+
+def unit(vector: Picture) -> Picture:
+    """Return a direction of length 1; zero stays zero."""
+    return vector / np.float32(max(length(vector), 1e-20))
+
+
+def wins(picture: Picture) -> Walk[bool]:
+    """Ask about one picture."""
+    answers = yield picture[None]
+    return bool(answers[0])
+
+
+def find_start(game: Game) -> Walk[Picture | None]:
+    """Return the first candidate that wins, or None."""
+    for candidate in _candidates(game):
+        if (yield from wins(candidate)):
+            return candidate
+    return None
+
+
+def find_boundary(game: Game, precision: float = 1e-3) -> Walk[Picture | None]:
+    """Return a winning picture next to the boundary on the way from a start, or None."""
+    start = yield from find_start(game)
+    if start is None:
+        return None
+    return (yield from to_boundary(game, start, precision))
+
+
+def to_boundary(game: Game, winner: Picture, precision: float) -> Walk[Picture]:
+    """Bisect between a win and the clean picture; return the closest win.
+
+    The end of the search is where the gap is ``precision`` times the remaining distance.
+    """
+    low, high = 0.0, 1.0
+    best = winner
+    for _ in range(_HALVINGS):
+        if high - low <= precision * high:
+            break
+        middle = (low + high) / 2
+        picture = game.towards(winner, middle)
+        if (yield from wins(picture)):
+            high, best = middle, picture
+        else:
+            low = middle
+    return best
+
+
+def _candidates(game: Game) -> Iterator[Picture]:
+    if game.start is not None:
+        yield game.start
+    shape = game.clean.shape
+    if game.reference is not None and game.reference.shape == shape:
+        yield game.reference
+    if game.pool is not None and game.pool.shape[1:] == shape:
+        far = np.square(game.pool - game.clean).sum(axis=(1, 2, 3))
+        for k in np.argsort(far, kind="stable")[:_POOL_TRIED]:
+            yield game.pool[k]
+    for _ in range(_NOISES_TRIED):
+        yield game.random.random(shape, dtype=np.float32)

@@ -1,0 +1,121 @@
+"""Where probes go: random directions of length 1 in the whole space or in a smooth part of it.
+
+Networks answer to low frequencies most, so attacks that choose their directions there learn more
+from each answer. ``dims`` is the dimension of the space the directions fill; it decides how closely
+a probe looks along the normal of the boundary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import lru_cache
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.attacks._walks import Picture
+from onnxfr.types import Images
+
+Shape = tuple[int, int, int]
+
+
+class Directions(ABC):
+    """A source of random unit directions of one picture shape."""
+
+    dims: int
+
+    @abstractmethod
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw directions of any length."""
+
+    def draw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw ``count`` directions of length 1."""
+        found = self.raw(random, count)
+        flat = found.reshape(count, -1)
+        found /= np.sqrt(np.einsum("nd,nd->n", flat, flat))[:, None, None, None] + 1e-20
+        return found
+
+
+class White(Directions):
+    """Gaussian noise in every pixel."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.dims = shape, int(np.prod(shape))
+
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw Gaussian pixels."""
+        return random.standard_normal((count, *self.shape), dtype=np.float32)
+
+
+class Enlarged(Directions):
+    """Gaussian noise of ``side`` x ``side`` pixels, enlarged bilinearly."""
+
+    def __init__(self, shape: Shape, side: int) -> None:
+        self.shape, self.side = shape, min(side, *shape[1:])
+        self.dims = shape[0] * self.side**2
+
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw small pictures and enlarge them."""
+        shape = (count, self.shape[0], self.side, self.side)
+        small = random.standard_normal(shape, dtype=np.float32)
+        return np.stack([enlarge(picture, self.shape) for picture in small])
+
+
+class Cosine(Directions):
+    """Gaussian coefficients of the lowest frequencies of the cosine transform.
+
+    Args:
+        shape: of the directions.
+        share: how much of each axis of the spectrum is filled, 0 to 1.
+        ternary: coefficients are -1, 0 or 1 at random instead (SurFree).
+    """
+
+    def __init__(self, shape: Shape, share: float, ternary: bool = False) -> None:
+        self.tall = max(2, round(shape[1] * share))
+        self.wide = max(2, round(shape[2] * share))
+        self.shape, self.ternary = shape, ternary
+        self.dims = shape[0] * self.tall * self.wide
+
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw coefficients and transform them back."""
+        shape = (count, self.shape[0], self.tall, self.wide)
+        if self.ternary:
+            waves = random.integers(-1, 2, shape).astype(np.float32)
+        else:
+            waves = random.standard_normal(shape, dtype=np.float32)
+        return self.pictures(waves)
+
+    def pictures(self, waves: NDArray[np.float32]) -> Images:
+        """Return the pictures that have these lowest coefficients and no others."""
+        rows = cosine_basis(self.shape[1], self.tall)
+        columns = cosine_basis(self.shape[2], self.wide)
+        return np.asarray(np.matmul(np.matmul(rows, waves), columns.T), dtype=np.float32)
+
+
+class Spanned(Directions):
+    """Gaussian mixtures of given directions, say the principal ones of a surrogate's gradients."""
+
+    def __init__(self, basis: Images) -> None:
+        self.basis, self.dims = basis.reshape(len(basis), -1), len(basis)
+        self.shape = basis.shape[1:]
+
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Mix the basis."""
+        weights = random.standard_normal((count, self.dims), dtype=np.float32)
+        return (weights @ self.basis).reshape(count, *self.shape)
+
+
+def enlarge(small: Picture, shape: Shape) -> Picture:
+    """Return a small picture enlarged bilinearly to a shape."""
+    big = cv2.resize(small.transpose(1, 2, 0), shape[:0:-1], interpolation=cv2.INTER_LINEAR)
+    return np.ascontiguousarray(big.transpose(2, 0, 1))
+
+
+@lru_cache(maxsize=16)
+def cosine_basis(size: int, count: int) -> NDArray[np.float32]:
+    """Return the first ``count`` orthonormal cosine waves of a length as columns."""
+    places, waves = np.arange(size)[:, None] + 0.5, np.arange(count)
+    basis = np.cos(np.pi * places * waves / size) * np.sqrt(2 / size)
+    basis[:, 0] /= np.sqrt(2)
+    return np.asarray(basis, dtype=np.float32)

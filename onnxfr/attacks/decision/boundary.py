@@ -1,0 +1,100 @@
+"""Boundary: a random walk along the boundary that keeps only winning steps (2018).
+
+Each candidate goes a little around the clean picture and a little towards it; the two step sizes
+follow the rates at which candidates win, with the windows and factors of the authors' code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length
+from onnxfr.attacks.decision._directions import White
+
+_SPHERICAL_WINDOW = 100
+_STEP_WINDOW = 30
+_CHECK_EVERY = 10
+
+
+@register("boundary")
+@dataclass(frozen=True)
+class Boundary(DecisionAttack):
+    """Rejection sampling next to the boundary.
+
+    Args:
+        steps: most candidates.
+        spherical_step: first step around the clean picture, relative to the distance.
+        source_step: first step towards it, relative to the distance.
+        adaptation: factor by which the steps change.
+        converged: ends when the step towards the clean picture is this small.
+    """
+
+    steps: int = 25_000
+    spherical_step: float = 0.01
+    source_step: float = 0.01
+    adaptation: float = 1.5
+    converged: float = 1e-7
+
+    paper: ClassVar[str] = "Brendel, Rauber and Bethge, ICLR 2018 (arXiv:1712.04248)"
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Step around and inwards; keep what wins."""
+        point = yield from find_boundary(game)
+        if point is None:
+            return
+        white = White(game.clean.shape)
+        around, inwards = self.spherical_step, self.source_step
+        spherical: deque[bool] = deque(maxlen=_SPHERICAL_WINDOW)
+        steps: deque[bool] = deque(maxlen=_STEP_WINDOW)
+        for step in range(self.steps):
+            noise = white.draw(game.random, 1)[0]
+            sphere, candidate = _candidates(game, point, noise, around, inwards)
+            check = step % _CHECK_EVERY == 0
+            answers = yield np.stack([candidate, sphere]) if check else candidate[None]
+            if check:
+                spherical.append(bool(answers[1]))
+                steps.append(bool(answers[0]))
+            if answers[0] and game.distance(candidate) < game.distance(point):
+                point = candidate
+            if len(spherical) == _SPHERICAL_WINDOW:
+                factor = _factor(spherical, 0.5, self.adaptation)
+                around, inwards = around * factor, inwards * factor
+            if len(steps) == _STEP_WINDOW:
+                inwards *= _factor(steps, 0.25, self.adaptation)
+            if inwards < self.converged:
+                return
+
+
+def _candidates(
+    game: Game, point: Picture, noise: Picture, around: float, inwards: float
+) -> tuple[Picture, Picture]:
+    """Return a point beside ``point`` on the sphere around the clean picture, and one within."""
+    clean, way = game.clean, game.clean - point
+    distance = length(way)
+    if distance == 0:
+        return point, point
+    noise = noise - np.float32(np.vdot(noise, way) / distance**2) * way
+    noise *= around * distance / max(length(noise), 1e-20)
+    turned = noise - way
+    turned *= distance / length(turned)
+    sphere: Picture = np.clip(clean + turned, 0, 1)
+    left = clean - sphere
+    gap = max(length(left), 1e-20)
+    # Clipping moves the point off its sphere: the second step makes up for what that changed.
+    inner = max(inwards * distance + gap - distance, 0.0) / gap
+    return sphere, np.clip(sphere + np.float32(inner) * left, 0, 1)
+
+
+def _factor(window: deque[bool], much: float, adaptation: float) -> float:
+    """Return how a step changes by the share of wins in a full window, which starts afresh."""
+    share = sum(window) / len(window)
+    if share > much or share < much * 0.4:
+        window.clear()
+        return adaptation if share > much else 1 / adaptation
+    return 1.0

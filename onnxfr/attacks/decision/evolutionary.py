@@ -1,0 +1,85 @@
+"""Evolutionary: a (1+1) evolution strategy with its own covariance, made for faces (2019).
+
+Mutations live in a picture of 32 x 32 (the authors' code for faces) and move a twentieth of its
+values at a time, chosen by how much each value has varied in winning mutations so far. The bias
+towards the clean picture is kept per pair; released code shares it between pairs by mistake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length
+from onnxfr.attacks.decision._directions import enlarge
+
+_PATH_MEMORY = 0.99
+_COVARIANCE_RATE = 0.001
+_WANTED_RATE = 0.2
+_WINDOW = 30
+
+
+@register("evolutionary")
+@dataclass(frozen=True)
+class Evolutionary(DecisionAttack):
+    """Covariance-adapted random search next to the boundary.
+
+    Args:
+        steps: most candidates.
+        side: height and width of the picture in which mutations are drawn.
+        chosen: share of its values that one mutation moves.
+        mutation: length of a mutation, relative to the distance.
+        bias: first step towards the clean picture, relative to the distance.
+    """
+
+    steps: int = 20_000
+    side: int = 32
+    chosen: float = 0.05
+    mutation: float = 0.03
+    bias: float = 0.01
+
+    paper: ClassVar[str] = "Dong et al., CVPR 2019 (arXiv:1904.04433)"
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Mutate; keep what wins and learn from it."""
+        point = yield from find_boundary(game)
+        if point is None:
+            return
+        side = min(self.side, *game.clean.shape[1:])
+        shape = (game.clean.shape[0], side, side)
+        covariance, path = np.ones(shape, np.float64), np.zeros(shape, np.float64)
+        bias, won = self.bias, 0
+        for step in range(1, self.steps + 1):
+            mutation = self._mutation(game, covariance)
+            candidate = self._candidate(game, point, mutation, bias)
+            answers = yield candidate[None]
+            if answers[0]:
+                point, won = candidate, won + 1
+                path = _PATH_MEMORY * path + np.sqrt(1 - _PATH_MEMORY**2) * mutation
+                covariance += _COVARIANCE_RATE * (np.square(path) - covariance)
+            if step % _WINDOW == 0:
+                bias, won = bias * np.exp(won / _WINDOW - _WANTED_RATE), 0
+
+    def _mutation(self, game: Game, covariance: Picture) -> Picture:
+        """Return small-picture noise on values chosen with probability ~ their variance."""
+        chosen = max(1, round(covariance.size * self.chosen))
+        # The largest of log weights plus Gumbel noise: a draw without replacement.
+        keys = np.log(covariance) - np.log(game.random.standard_exponential(covariance.shape))
+        places = np.argpartition(keys, -chosen, axis=None)[-chosen:]
+        mutation = np.zeros(covariance.size, np.float32)
+        spread = np.sqrt(covariance.ravel()[places])
+        mutation[places] = game.random.standard_normal(chosen) * spread
+        return mutation.reshape(covariance.shape)
+
+    def _candidate(self, game: Game, point: Picture, mutation: Picture, bias: float) -> Picture:
+        """Return a mutated point as far from the clean picture as the bias wants it."""
+        clean, way = game.clean, game.clean - point
+        noise = enlarge(mutation, clean.shape)
+        noise *= self.mutation * length(way) / max(length(noise), 1e-20)
+        moved = point + np.float32(bias) * way + noise - clean
+        moved *= abs(1 - bias) * length(way) / max(length(moved), 1e-20)
+        return np.clip(clean + moved, 0, 1)

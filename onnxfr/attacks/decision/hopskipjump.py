@@ -1,0 +1,107 @@
+"""HopSkipJump: the normal of the boundary from the answers around a point, then a jump along it.
+
+Three deviations, all for pictures of faces. The paper ties the radius of its probes to the
+precision of its bisection, both shrinking with the dimension: at 112 x 112 its probes move the
+cosine less than float rounding does. Here probes have a ``radius`` of their own, relative to
+the distance and never finer than the verifier's grey levels, and bisection ends when the point is
+as near to the boundary as a probe reaches along the normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import CHUNK, Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import (
+    DecisionAttack,
+    Game,
+    find_start,
+    length,
+    to_boundary,
+    unit,
+    wins,
+)
+from onnxfr.attacks.decision._directions import Directions, White
+from onnxfr.types import Norm
+
+_HALVINGS = 12
+
+
+@register("hopskipjump")
+@dataclass(frozen=True)
+class HopSkipJump(DecisionAttack):
+    """Probes around the boundary point, one jump, bisection back, over and over.
+
+    Args:
+        steps: most jumps.
+        samples: probes of the first step; step t takes ``samples * sqrt(t)``.
+        most_samples: no step takes more.
+        radius: how far probes go from the point, relative to its distance from the clean picture.
+    """
+
+    steps: int = 128
+    samples: int = 100
+    most_samples: int = 10_000
+    radius: float = 0.05
+
+    norms: ClassVar[tuple[Norm, ...]] = ("l2", "linf")
+    paper: ClassVar[str] = "Chen, Jordan and Wainwright, S&P 2020 (arXiv:1904.02144)"
+
+    def directions(self, game: Game) -> Directions:
+        """Return where the probes go; subclasses restrict them."""
+        return White(game.clean.shape)
+
+    def jump(self, game: Game, point: Picture, normal: Picture, step: int) -> Iterator[Picture]:
+        """Return the points to try, the boldest first."""
+        along = np.sign(normal) if game.norm == "linf" else unit(normal)
+        reach = game.distance(point) / np.sqrt(step)
+        for k in range(_HALVINGS):
+            yield np.clip(point + np.float32(reach / 2**k) * along, 0, 1)
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Alternate between estimating the normal, jumping and bisecting."""
+        source = self.directions(game)
+        # A probe in d dimensions moves about 1 / sqrt(d) of its length along the normal.
+        precision = self.radius / np.sqrt(source.dims) / 2
+        point = yield from find_start(game)
+        if point is None:
+            return
+        point = yield from to_boundary(game, point, precision)
+        for step in range(1, self.steps + 1):
+            samples = min(int(self.samples * np.sqrt(step)), self.most_samples)
+            normal = yield from estimate_normal(game, source, point, self.radius, samples)
+            for candidate in self.jump(game, point, normal, step):
+                if (yield from wins(candidate)):
+                    point = yield from to_boundary(game, candidate, precision)
+                    break
+
+
+def estimate_normal(
+    game: Game, source: Directions, point: Picture, radius: float, samples: int
+) -> Walk[Picture]:
+    """Return the mean of random directions, weighted by whether they win, of length 1."""
+    reach = radius * length(point - game.clean)
+    reach = max(reach, game.grain * np.sqrt(game.clean.size))
+    winning, whole = np.zeros_like(game.clean), np.zeros_like(game.clean)
+    wins_seen = 0
+    for start in range(0, samples, CHUNK):
+        probes = source.draw(game.random, min(CHUNK, samples - start))
+        probes *= np.float32(reach)
+        probes += point
+        np.clip(probes, 0, 1, out=probes)
+        answers = yield probes
+        wins_seen += int(answers.sum())
+        whole += probes.sum(axis=0)
+        if answers.any():
+            winning += probes[answers].sum(axis=0)
+    # Against the mean of all probes, clipping and an off-centre point cancel out.
+    if wins_seen in (0, samples):
+        normal = (whole - samples * point) * (1 if wins_seen else -1)
+    else:
+        normal = winning / wins_seen - (whole - winning) / (samples - wins_seen)
+    return unit(normal)
