@@ -48,7 +48,7 @@ class CropStore:
         """Return the crop of one picture or why there is none; aligned at most once."""
         known = self._read(key)
         if known is None:
-            known = self._align(source)
+            known = align_source(self.aligner, source, load_pixels(source))
             self._write(key, known)
         return known
 
@@ -56,16 +56,6 @@ class CropStore:
         """Return the crop of one picture for people to look at, or None."""
         crop = self.crop(source, self.key(source, image_sha(source)))
         return None if isinstance(crop, Rejection) else crop
-
-    def _align(self, source: ImageSource) -> Crop:
-        pixels = load_pixels(source)
-        if source.landmarks is not None and self.aligner.target is not None:
-            points = source.landmarks.astype(np.float64)
-            return warp(
-                pixels, similarity_transform(points, self.aligner.target), self.aligner.size
-            )
-        result = self.aligner.align(pixels)
-        return result.pixels if isinstance(result, AlignedFace) else result
 
     def _path(self, key: str, suffix: str) -> Path:
         return self._folder / key[:2] / f"{key}{suffix}"
@@ -94,6 +84,15 @@ class CropStore:
             temporary.replace(path)
         except OSError as error:
             log.warning("aligned crops are not cached in %s: %s", self._folder, error)
+
+
+def align_source(aligner: Aligner, source: ImageSource, pixels: Pixels) -> Crop:
+    """Return the crop of a picture's face; landmarks of the data set spare the search."""
+    if source.landmarks is not None and aligner.target is not None:
+        points = source.landmarks.astype(np.float64)
+        return warp(pixels, similarity_transform(points, aligner.target), aligner.size)
+    result = aligner.align(pixels)
+    return result.pixels if isinstance(result, AlignedFace) else result
 
 
 def _view(aligner: Aligner) -> str:

@@ -132,7 +132,9 @@ class _Reader:
         def prepare() -> tuple[int, list[int], Images] | None:
             items = list(islice(seen, _BATCH))
             good = [(i, item) for i, item in items if self._note(i, item)]
-            images = _stack([item for _, item in good if isinstance(item, np.ndarray)], size)
+            images = stack_pictures(
+                [item for _, item in good if isinstance(item, np.ndarray)], size
+            )
             return (len(items), [i for i, _ in good], images) if items else None
 
         done = 0
@@ -214,7 +216,8 @@ def _all_rows(
     return values
 
 
-def _stack(pixels: Sequence[Pixels], size: tuple[int, int]) -> Images:
+def stack_pictures(pixels: Sequence[Pixels], size: tuple[int, int]) -> Images:
+    """Return pictures as one batch; those of mixed sizes are brought to ``size``."""
     if not pixels:
         return np.zeros((0, 3, *size), dtype=np.float32)
     if len({picture.shape for picture in pixels}) == 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,24 @@ class Scored:
     def operating_point(self) -> OperatingPoint:
         """Return the point at the FMR asked for, or at the finest one that the data resolve."""
         return self.at(finest_target(self.fmr, self.impostors))
+
+    def take(self, rows: Sequence[int]) -> Scored:
+        """Return some of the pairs, in the order asked."""
+
+        def some(values: NDArray[Any] | None) -> Any:
+            return None if values is None else values[list(rows)]
+
+        return replace(
+            self,
+            pair=some(self.pair),
+            scores=some(self.scores),
+            same=some(self.same),
+            rejected=some(self.rejected),
+            fold=some(self.fold),
+            group=some(self.group),
+            first=some(self.first),
+            second=some(self.second),
+        )
 
 
 def finest_target(fmr: float, impostors: int) -> float:

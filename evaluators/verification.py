@@ -9,14 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from onnxfr.alignment.aligner import Outcome
-from onnxfr.data.images import load_pixels
 from onnxfr.data.pairs import PairSet
-from onnxfr.errors import DataError
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crops import CropStore
-from onnxfr.evaluators.faces import EmbeddedFaces, crop_store, embed_faces, needs_alignment
-from onnxfr.evaluators.pictures import thumbnail
+from onnxfr.evaluators.faces import crop_store, embed_faces, needs_alignment
+from onnxfr.evaluators.pair_records import pair_records, small_picture
 from onnxfr.evaluators.scored import split
 from onnxfr.evaluators.verification_results import results_of
 from onnxfr.runs.cells import Cell, Cost, canonical
@@ -82,7 +79,7 @@ class Verification(Evaluator):
             flip=cell.method == "flip",
             strict=cell.params["strict"],
         )
-        table = _records(pairs, faces)
+        table = pair_records(pairs, faces, faces)
         count = len(pairs)
         left, right = _example_faces(pairs, table, cell.params["examples"], crops)
         for name, column in (
@@ -105,48 +102,6 @@ class Verification(Evaluator):
         ]
 
 
-def _records(pairs: PairSet, faces: EmbeddedFaces) -> pa.Table:
-    left, right = faces.embeddings[pairs.left], faces.embeddings[pairs.right]
-    scores = np.einsum("nd,nd->n", left.astype(np.float64), right.astype(np.float64))
-    outcome = [
-        _pair_outcome(faces.outcome[a], faces.outcome[b])
-        for a, b in zip(pairs.left, pairs.right, strict=True)
-    ]
-    scored = np.array([each is Outcome.ALIGNED for each in outcome], dtype=np.bool_)
-    rejected = [each not in (Outcome.ALIGNED, Outcome.UNREADABLE) for each in outcome]
-    images = pairs.images
-    reasons = [
-        faces.reason[a] or faces.reason[b] or None
-        for a, b in zip(pairs.left, pairs.right, strict=True)
-    ]
-    none = [None] * len(pairs)
-    return pa.table(
-        {
-            "pair": pa.array(pairs.pair_ids(), pa.string()),
-            "left": pa.array([images[i].id for i in pairs.left], pa.string()),
-            "right": pa.array([images[i].id for i in pairs.right], pa.string()),
-            "same": pa.array(pairs.same, pa.bool_()),
-            "score": pa.array(scores, pa.float64(), mask=~scored),
-            "rejected": pa.array(rejected, pa.bool_()),
-            "outcome": pa.array(
-                ["scored" if each is Outcome.ALIGNED else str(each) for each in outcome]
-            ),
-            "reason": pa.array(reasons, pa.string()),
-            "fold": pa.array(none if pairs.fold is None else pairs.fold, pa.int64()),
-            "group": pa.array(none if pairs.group is None else pairs.group, pa.string()),
-            "left_identity": pa.array([images[i].identity for i in pairs.left], pa.string()),
-            "right_identity": pa.array([images[i].identity for i in pairs.right], pa.string()),
-        }
-    )
-
-
-def _pair_outcome(left: Outcome, right: Outcome) -> Outcome:
-    # A broken file is the data set's fault and must not be counted as the system's rejection.
-    if Outcome.UNREADABLE in (left, right):
-        return Outcome.UNREADABLE
-    return right if left is Outcome.ALIGNED else left
-
-
 def _example_faces(
     pairs: PairSet, table: pa.Table, examples: int, crops: CropStore | None
 ) -> tuple[list[bytes | None], list[bytes | None]]:
@@ -155,8 +110,8 @@ def _example_faces(
     left: list[bytes | None] = [None] * len(pairs)
     right: list[bytes | None] = [None] * len(pairs)
     for row in hardest(scores, pairs.same, examples):
-        left[row] = _picture(pairs, int(pairs.left[row]), crops)
-        right[row] = _picture(pairs, int(pairs.right[row]), crops)
+        left[row] = small_picture(pairs.images[pairs.left[row]], crops)
+        right[row] = small_picture(pairs.images[pairs.right[row]], crops)
     return left, right
 
 
@@ -167,14 +122,3 @@ def hardest(scores: NDArray[np.float64], same: NDArray[np.bool_], count: int) ->
         at = np.flatnonzero(members & np.isfinite(scores))
         rows.extend(at[np.argsort(sign * scores[at], kind="stable")][:count].tolist())
     return rows
-
-
-def _picture(pairs: PairSet, index: int, crops: CropStore | None) -> bytes | None:
-    source = pairs.images[index]
-    try:
-        pixels = load_pixels(source) if crops is None else crops.show(source)
-    except DataError:
-        return None
-    if pixels is None:
-        return None
-    return thumbnail(pixels)

@@ -168,24 +168,7 @@ def _share(a: Scored, b: Scored) -> tuple[Scored | None, Scored | None]:
         raise SpecError(
             f"the runs disagree on which pairs of {a.data} are genuine; they used different lists"
         )
-    return _take(a, rows), _take(b, others)
-
-
-def _take(scored: Scored, rows: Sequence[int]) -> Scored:
-    def some(values: NDArray[Any] | None) -> Any:
-        return None if values is None else values[list(rows)]
-
-    return replace(
-        scored,
-        pair=some(scored.pair),
-        scores=some(scored.scores),
-        same=some(scored.same),
-        rejected=some(scored.rejected),
-        fold=some(scored.fold),
-        group=some(scored.group),
-        first=some(scored.first),
-        second=some(scored.second),
-    )
+    return a.take(rows), b.take(others)
 
 
 def _compare(a: Scored, b: Scored) -> PairedComparison:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,14 @@ from onnxfr.runs.spec import EvaluatorSpec, make_spec
 from onnxfr.runs.store import RunStore
 
 NAMES = EVALUATORS.names()
+SMALL: dict[str, dict[str, Any]] = {
+    "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
+}
+"""Parameters that keep a run short; an evaluator without an entry runs as it is."""
+TYPES = {
+    str(kind): kind for kind in (pa.string(), pa.bool_(), pa.int64(), pa.float64(), pa.binary())
+}
+GOLDEN = Path(__file__).parents[1] / "golden" / "evaluators"
 every_evaluator = pytest.mark.parametrize("name", NAMES)
 
 
@@ -50,7 +59,7 @@ def plan(name: str, made: Path, context: Context) -> Plan:
         "max_pairs": 40,
         "rows_per_cell": 15,
         "fmr": 0.1,
-        "evaluators": [{"name": name}],
+        "evaluators": [{"name": name, "params": SMALL.get(name, {})}],
     }
     return plan_run(make_spec(asked, made), context)
 
@@ -146,6 +155,23 @@ def test_its_results_are_tidy_and_repeatable(name: str, made: Path, context: Con
         if result.low is not None and result.high is not None and result.value is not None:
             assert result.low <= result.value + 1e-9
             assert result.value <= result.high + 1e-9
+
+
+@every_evaluator
+def test_its_summary_equals_its_golden_table(name: str) -> None:
+    place = GOLDEN / f"{name}.json"
+    if not place.is_file():
+        pytest.skip(f"no golden table yet: python tests/golden/evaluators/make.py {name}")
+    golden = json.loads(place.read_text(encoding="utf-8"))
+    evaluator = make_evaluator(EvaluatorSpec(name=name, params=golden["params"]))
+    columns, kinds = golden["columns"], golden["schema"]
+    table = pa.table({key: pa.array(columns[key], TYPES[kind]) for key, kind in kinds.items()})
+    results = evaluator.summarise(table)
+    found = [result.to_dict() for result in results]
+    assert len(found) == len(golden["results"])
+    for mine, expected in zip(found, golden["results"], strict=True):
+        for field, value in expected.items():
+            assert mine[field] == (pytest.approx(value) if isinstance(value, float) else value)
 
 
 @pytest.mark.parametrize("suite", suites())

@@ -1,0 +1,78 @@
+"""One model's decisions under every condition, and how they turn into results with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.corruption_table import Degraded, Floats, Judged, resampled
+from onnxfr.metrics.intervals import Estimate
+from onnxfr.metrics.thresholds import Threshold
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """One model's judged table with its resampled accuracies."""
+
+    degraded: Degraded
+    judged: Judged
+    replicates: Floats
+
+    @classmethod
+    def make(cls, degraded: Degraded, judged: Judged) -> Sheet:
+        """Resample people once for all conditions."""
+        return cls(degraded, judged, resampled(degraded, judged.correct))
+
+    @property
+    def accuracy(self) -> Floats:
+        """The share of correct pairs: clean first, then each condition."""
+        means: Floats = self.judged.correct.mean(axis=1)
+        return means
+
+    @property
+    def label(self) -> str:
+        """What stands for all conditions together in the column ``method``."""
+        return f"{self.degraded.preset}/{self.degraded.apply_to}"
+
+    def estimate(self, value: float, draws: Floats) -> Estimate:
+        """Return a value with the interval of its resamples."""
+        low, high = np.quantile(draws, [0.025, 0.975])
+        n = self.degraded.clean.pair.size
+        # A percentile interval need not hold its own value when errors are few.
+        low, high = min(float(low), value), max(float(high), value)
+        return Estimate(value, low, high, n, "identity-bootstrap-percentile")
+
+    def result(
+        self,
+        metric: str,
+        estimate: Estimate | float | None,
+        *,
+        method: str = "",
+        condition: str = "",
+        threshold: Threshold | None = None,
+        n: int = 0,
+    ) -> Result:
+        """Return one tidy result of this model; without a method it speaks of all conditions."""
+        value = low = high = None
+        if isinstance(estimate, Estimate):
+            value, low, high, n = estimate.value, estimate.low, estimate.high, estimate.n
+        elif estimate is not None:
+            value = float(estimate)
+        undefined = value is None or not np.isfinite(value)
+        return Result(
+            evaluator="corruption",
+            model=self.degraded.clean.model,
+            method=method or self.label,
+            data=self.degraded.clean.data,
+            metric=metric,
+            value=None if undefined else value,
+            low=None if undefined else low,
+            high=None if undefined else high,
+            n=n,
+            condition=condition,
+            protocol=self.judged.protocol,
+            threshold=None if threshold is None else threshold.value,
+            threshold_origin="" if threshold is None else threshold.origin,
+        )
