@@ -24,6 +24,7 @@ SOURCES = {
     "tfjs": ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
     "dlib": ("tiny.dat",),
     "openvino": ("tiny.xml", "tiny.bin"),
+    "paddle": ("tiny.pdmodel", "tiny.pdiparams", "tiny3.json", "tiny3.pdiparams"),
 }
 SIZE = Options(input_size=(16, 16))
 FILES = [(name, file) for name, files in SOURCES.items() for file in files]
@@ -107,7 +108,7 @@ def test_damaged_files_give_one_typed_error(name: str, file: str, tmp_path: Path
     target = folder / file
     whole = target.read_bytes()
     item = EXPORTERS.get(name)
-    main = folder / (file if name == "caffe" else SOURCES[name][0])
+    main = folder / (file if name in ("caffe", "paddle") else SOURCES[name][0])
     rng = np.random.Generator(np.random.Philox(key=FILES.index((name, file))))
     refused = 0
     tracemalloc.start()
