@@ -9,7 +9,7 @@ one question on it. A pair without a start ends there, not won, its questions ch
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -128,7 +128,7 @@ def wins(picture: Picture) -> Walk[bool]:
 
 def find_start(game: Game) -> Walk[Picture | None]:
     """Return the first candidate that wins, or None."""
-    for candidate in _candidates(game):
+    for candidate in candidates(game):
         if (yield from wins(candidate)):
             return candidate
     return None
@@ -142,26 +142,34 @@ def find_boundary(game: Game, precision: float = 1e-3) -> Walk[Picture | None]:
     return (yield from to_boundary(game, start, precision))
 
 
-def to_boundary(game: Game, winner: Picture, precision: float) -> Walk[Picture]:
+def to_boundary(game: Game, winner: Picture, precision: float, near: float = 0.5) -> Walk[Picture]:
     """Bisect between a win and the clean picture; return the closest win.
 
-    The end of the search is where the gap is ``precision`` times the remaining distance.
+    The end of the search is where the gap is ``precision`` times the remaining distance. Where the
+    boundary is expected within a share ``near`` of the way, it is sought there first.
     """
-    low, high = 0.0, 1.0
-    best = winner
+    share = yield from bisect(lambda share: game.towards(winner, share), precision, near)
+    return winner if share == 1 else game.towards(winner, share)
+
+
+def bisect(
+    picture_at: Callable[[float], Picture], precision: float, near: float = 0.5
+) -> Walk[float]:
+    """Return the least share known to win, given that 1 wins and 0 does not."""
+    low, high, step = 0.0, 1.0, near
     for _ in range(_HALVINGS):
         if high - low <= precision * high:
             break
-        middle = (low + high) / 2
-        picture = game.towards(winner, middle)
-        if (yield from wins(picture)):
-            high, best = middle, picture
+        middle = high - step if low == 0 and high > step else (low + high) / 2
+        if (yield from wins(picture_at(middle))):
+            high, step = middle, 2 * step
         else:
             low = middle
-    return best
+    return high
 
 
-def _candidates(game: Game) -> Iterator[Picture]:
+def candidates(game: Game) -> Iterator[Picture]:
+    """Return pictures that may win, the most promising first."""
     if game.start is not None:
         yield game.start
     shape = game.clean.shape

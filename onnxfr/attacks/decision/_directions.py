@@ -69,12 +69,15 @@ class Cosine(Directions):
         shape: of the directions.
         share: how much of each axis of the spectrum is filled, 0 to 1.
         ternary: coefficients are -1, 0 or 1 at random instead (SurFree).
+
+    ``weights`` multiply the coefficients drawn; they may be set from a picture's own ``waves``.
     """
 
     def __init__(self, shape: Shape, share: float, ternary: bool = False) -> None:
         self.tall = max(2, round(shape[1] * share))
         self.wide = max(2, round(shape[2] * share))
         self.shape, self.ternary = shape, ternary
+        self.weights = np.ones((shape[0], self.tall, self.wide), np.float32)
         self.dims = shape[0] * self.tall * self.wide
 
     def raw(self, random: np.random.Generator, count: int) -> Images:
@@ -84,13 +87,17 @@ class Cosine(Directions):
             waves = random.integers(-1, 2, shape).astype(np.float32)
         else:
             waves = random.standard_normal(shape, dtype=np.float32)
-        return self.pictures(waves)
+        rows, columns = self._bases()
+        pictures = np.matmul(np.matmul(rows, waves * self.weights), columns.T)
+        return np.asarray(pictures, dtype=np.float32)
 
-    def pictures(self, waves: NDArray[np.float32]) -> Images:
-        """Return the pictures that have these lowest coefficients and no others."""
-        rows = cosine_basis(self.shape[1], self.tall)
-        columns = cosine_basis(self.shape[2], self.wide)
-        return np.asarray(np.matmul(np.matmul(rows, waves), columns.T), dtype=np.float32)
+    def waves(self, picture: Picture) -> NDArray[np.float32]:
+        """Return the lowest coefficients of a picture."""
+        rows, columns = self._bases()
+        return np.asarray(np.matmul(np.matmul(rows.T, picture), columns), dtype=np.float32)
+
+    def _bases(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return cosine_basis(self.shape[1], self.tall), cosine_basis(self.shape[2], self.wide)
 
 
 class Spanned(Directions):

@@ -29,7 +29,7 @@ from onnxfr.attacks.decision._base import (
 from onnxfr.attacks.decision._directions import Directions, White
 from onnxfr.types import Norm
 
-_HALVINGS = 12
+HALVINGS = 12
 
 
 @register("hopskipjump")
@@ -60,7 +60,7 @@ class HopSkipJump(DecisionAttack):
         """Return the points to try, the boldest first."""
         along = np.sign(normal) if game.norm == "linf" else unit(normal)
         reach = game.distance(point) / np.sqrt(step)
-        for k in range(_HALVINGS):
+        for k in range(HALVINGS):
             yield np.clip(point + np.float32(reach / 2**k) * along, 0, 1)
 
     def walk(self, game: Game) -> Walk[None]:
@@ -77,7 +77,7 @@ class HopSkipJump(DecisionAttack):
             normal = yield from estimate_normal(game, source, point, self.radius, samples)
             for candidate in self.jump(game, point, normal, step):
                 if (yield from wins(candidate)):
-                    point = yield from to_boundary(game, candidate, precision)
+                    point = yield from to_boundary(game, candidate, precision, near=1 / 8)
                     break
 
 

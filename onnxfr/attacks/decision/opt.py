@@ -1,0 +1,83 @@
+"""OPT: zeroth-order descent on the distance at which a ray meets the boundary (2019).
+
+Each difference costs a bisection, where Sign-OPT asks once: the ancestor, here for comparison. The
+turns have our ``radius`` (see HopSkipJump); line search and first ray are Sign-OPT's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length, unit, wins
+from onnxfr.attacks.decision._directions import White
+from onnxfr.attacks.decision.sign_opt import search_line
+
+_BRACKETINGS = 6
+
+
+@register("opt")
+@dataclass(frozen=True)
+class OPT(DecisionAttack):
+    """Descent on the distance by differences.
+
+    Args:
+        steps: most descent steps.
+        samples: differences per step.
+        step_size: first step of the line search, relative to the length of the ray.
+        radius: length of a turn, relative to the length of the ray.
+    """
+
+    steps: int = 1000
+    samples: int = 20
+    step_size: float = 0.2
+    radius: float = 0.05
+
+    paper: ClassVar[str] = "Cheng et al., ICLR 2019 (arXiv:1807.04457)"
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Estimate the gradient of the distance and go down."""
+        source = White(game.clean.shape)
+        precision = self.radius / np.sqrt(source.dims) / 2
+        point = yield from find_boundary(game, precision)
+        if point is None:
+            return
+        step_size = self.step_size
+        for _ in range(self.steps):
+            ray, distance = unit(point - game.clean), length(point - game.clean)
+            downhill = np.zeros_like(ray)
+            for _ in range(self.samples):
+                turn = source.draw(game.random, 1)[0]
+                turned = unit(ray + np.float32(self.radius) * turn)
+                met = yield from _meets(game, turned, distance, precision)
+                downhill += np.float32(distance - met) * turn
+            point, step_size = yield from search_line(game, point, downhill, step_size, precision)
+
+
+def _meets(game: Game, ray: Picture, distance: float, precision: float) -> Walk[float]:
+    """Return where a ray meets the boundary, sought around ``distance``."""
+
+    def picture(at: float) -> Picture:
+        return np.clip(game.clean + np.float32(at) * ray, 0, 1)
+
+    low = high = distance
+    step = 8 * precision
+    won = yield from wins(picture(distance))
+    for _ in range(_BRACKETINGS):
+        low, high = (low * (1 - step), low) if won else (high, high * (1 + step))
+        if (yield from wins(picture(low if won else high))) != won:
+            break
+        step *= 2
+    for _ in range(_BRACKETINGS):
+        if high - low <= precision * high:
+            break
+        middle = (low + high) / 2
+        if (yield from wins(picture(middle))):
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2

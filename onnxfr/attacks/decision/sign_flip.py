@@ -1,0 +1,68 @@
+"""Sign-Flip: shrink the linf box, flip the signs of random blocks, keep what still wins (2020).
+
+The authors shrink by a constant 0.004 and flip a share of the values that follows the rate of
+wins; here the shrinking, relative to the radius, follows its own rate of wins as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.attacks._walks import Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
+from onnxfr.types import Norm
+
+_SHRINK_RANGE = (0.002, 0.1)
+_FLIPPED_RANGE = (0.0005, 0.2)
+
+
+@register("sign_flip")
+@dataclass(frozen=True)
+class SignFlip(DecisionAttack):
+    """Random sign flips in a shrinking box.
+
+    Args:
+        steps: most rounds of one shrinking and one flipping.
+        side: blocks along each axis in which signs flip together.
+        shrink: first share by which the radius shrinks.
+        flipped: first share of the blocks that are flipped.
+    """
+
+    steps: int = 20_000
+    side: int = 28
+    shrink: float = 0.02
+    flipped: float = 0.01
+
+    norms: ClassVar[tuple[Norm, ...]] = ("linf",)
+    paper: ClassVar[str] = "Chen, Zhang, Hu and Wu, ECCV 2020"
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Shrink, flip, and follow the rates of both."""
+        point = yield from find_boundary(game, precision=0.01)
+        if point is None:
+            return
+        shrink, flipped = self.shrink, self.flipped
+        for _ in range(self.steps):
+            candidate = game.towards(point, 1 - shrink)
+            won = yield from wins(candidate)
+            point = candidate if won else point
+            shrink = float(np.clip(shrink * (1.2 if won else 0.93), *_SHRINK_RANGE))
+            change = point - game.clean
+            change[self._blocks(game, flipped)] *= -1
+            candidate = np.clip(game.clean + change, 0, 1)
+            won = yield from wins(candidate)
+            point = candidate if won else point
+            flipped = float(np.clip(flipped * (1.2 if won else 0.93), *_FLIPPED_RANGE))
+
+    def _blocks(self, game: Game, share: float) -> NDArray[np.bool_]:
+        """Return which values are in one of the blocks chosen at random."""
+        channels, height, width = game.clean.shape
+        chosen = game.random.random((channels, self.side, self.side)) < share
+        rows = np.arange(height) * self.side // height
+        columns = np.arange(width) * self.side // width
+        return chosen[:, rows[:, None], columns]

@@ -1,0 +1,74 @@
+"""SurFree: no gradient at all, only turns in random planes (2021).
+
+A random smooth direction spans a plane with the current one; the circle over the current point is
+tried at an angle to both sides, and where one wins the angle is bisected. Directions are ternary
+cosine coefficients weighted by the picture's own spectrum. The authors also make each direction
+orthogonal to the last hundred; in thousands of dimensions random ones are, within a percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
+from onnxfr.attacks.decision._circle import Circle
+from onnxfr.attacks.decision._directions import Cosine
+
+_BISECTIONS = 7
+
+
+@register("surfree")
+@dataclass(frozen=True)
+class SurFree(DecisionAttack):
+    """Random planes, one circle each.
+
+    Args:
+        steps: most planes.
+        angle: first angle to try, in degrees.
+        adaptation: the angle is multiplied by this after a failure, divided by it after a win.
+        share: part of each axis of the spectrum that directions fill.
+    """
+
+    steps: int = 20_000
+    angle: float = 30.0
+    adaptation: float = 0.95
+    share: float = 0.5
+
+    paper: ClassVar[str] = "Maho, Furon and Le Merrer, CVPR 2021 (arXiv:2011.12807)"
+
+    def walk(self, game: Game) -> Walk[None]:
+        """Turn; keep what wins."""
+        point = yield from find_boundary(game, precision=0.01)
+        if point is None:
+            return
+        source = Cosine(game.clean.shape, self.share, ternary=True)
+        source.weights = np.tanh(np.abs(source.waves(game.clean)))
+        angle = np.deg2rad(self.angle)
+        for _ in range(self.steps):
+            circle = Circle(game, point, source.draw(game.random, 1)[0])
+            turn = yield from _turn(circle, angle)
+            if turn:
+                point = circle.at(turn)
+            angle = min(angle / self.adaptation if turn else angle * self.adaptation, np.pi / 4)
+
+
+def _turn(circle: Circle, angle: float) -> Walk[float]:
+    """Return the largest angle known to win, negative on the other side, 0 if there is none."""
+    for side in (1.0, -1.0):
+        if (yield from wins(circle.at(side * angle))):
+            low, high = angle, min(2 * angle, np.pi / 2)
+            for _ in range(_BISECTIONS):
+                if np.cos(low) - np.cos(high) < 0.01:
+                    break
+                middle = (low + high) / 2
+                if (yield from wins(circle.at(side * middle))):
+                    low = middle
+                else:
+                    high = middle
+            return side * low
+    return 0.0
