@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from onnxfr.metrics.bootstrap import identity_weights
 from onnxfr.metrics.thresholds import Resolution, Threshold, resolution
 from onnxfr.metrics.verification import OperatingPoint, at_fmr
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 """False-match rates that are always quoted, where the data resolve them."""
+
+SEED, RESAMPLES = 0, 1000
+"""How people are drawn for intervals."""
+
+_MOST_KEPT = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +47,14 @@ class Scored:
     unreadable: int
     aligned_here: bool
     rows: pa.Table
+
+    @cached_property
+    def resampled(self) -> list[NDArray[np.float64]] | None:
+        """Weights of people drawn once for every statistic; None where they take much memory."""
+        if self.first is None or self.second is None or self.pair.size > _MOST_KEPT:
+            return None
+        blocks = identity_weights(self.first, self.second, seed=SEED, resamples=RESAMPLES)
+        return list(blocks)
 
     @property
     def label(self) -> str:

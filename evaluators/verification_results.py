@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.scored import Scored
+from onnxfr.evaluators.scored import RESAMPLES, SEED, Scored
 from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.bootstrap import Statistic, bootstrap
 from onnxfr.metrics.demographic import fairness
@@ -35,7 +35,6 @@ from onnxfr.metrics.weighted import (
     weighted_rate,
 )
 
-_RESAMPLES = 1000
 _MOST_RESAMPLED = 200_000
 """Pairs beyond which Wilson's interval stands alone: resampling would need gigabytes."""
 
@@ -122,7 +121,14 @@ def _by_identity(scored: Scored, statistic: Callable[[], Statistic]) -> Estimate
     if scored.first is None or scored.second is None or scored.pair.size > _MOST_RESAMPLED:
         return None
     try:
-        return bootstrap(statistic(), scored.first, scored.second, seed=0, resamples=_RESAMPLES)
+        return bootstrap(
+            statistic(),
+            scored.first,
+            scored.second,
+            seed=SEED,
+            resamples=RESAMPLES,
+            drawn=scored.resampled,
+        )
     except MetricError:
         return None
 

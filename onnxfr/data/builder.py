@@ -57,15 +57,15 @@ class PairBuilder:
             )
         return source.id
 
-    def has_file(self, path: Path) -> bool:
+    def has_file(self, path: Path | str) -> bool:
         """Tell whether a file exists, listing each folder once rather than asking per file."""
-        folder = os.fspath(path.parent)
+        folder, name = os.path.split(path)
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - names only
             except OSError:
                 self._listings[folder] = frozenset()
-        return path.name in self._listings[folder]
+        return name in self._listings[folder]
 
     def pair(
         self,

@@ -72,7 +72,7 @@ def _find_image(builder: PairBuilder, tree: Path, person: str, number: int) -> s
     if stem is None:
         return None
     names = (stem + suffix for suffix in SUFFIXES)
-    return next((name for name in names if builder.has_file(tree / name)), None)
+    return next((name for name in names if builder.has_file(f"{tree}/{name}")), None)
 
 
 def _take_header(lines: list[Line]) -> tuple[tuple[int, int] | None, list[Line]]:

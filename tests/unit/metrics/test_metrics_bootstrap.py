@@ -52,6 +52,14 @@ def test_unit_weights_give_the_plain_metrics() -> None:
         )
 
 
+def test_statistics_may_share_what_was_drawn() -> None:
+    scores, _, first, second = pair_data(3)
+    drawn = list(identity_weights(first, second, seed=4, resamples=50))
+    for statistic in (weighted_rate(scores > 0.2), weighted_rate(scores > 0.4)):
+        shared = bootstrap(statistic, first, second, seed=4, resamples=50, drawn=drawn)
+        assert shared == bootstrap(statistic, first, second, seed=4, resamples=50)
+
+
 def test_integer_weights_are_repeated_pairs() -> None:
     scores, same, _, _ = pair_data(2, 120)
     weights = np.random.default_rng(0).integers(0, 4, 120)
