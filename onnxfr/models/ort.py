@@ -20,6 +20,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnxfr.errors import DataError, EngineError, OnnxfrWarning, UnreadableModel
+from onnxfr.models.dead_channels import drop_dead_channels
 from onnxfr.models.hardware import cpu_model, instruction_set, int8_products_saturate, thread_budget
 from onnxfr.models.int8 import is_quantised, may_saturate
 from onnxfr.models.ort_session import (
@@ -242,7 +243,8 @@ def _read(model: bytes | Path) -> tuple[bytes, onnx.ModelProto]:
 
 def _forms(contents: bytes, proto: onnx.ModelProto, *, may_split: bool) -> dict[bool, bytes]:
     """Return the model without and with split PRelus; the same object twice if there are none."""
-    plain = proto.SerializeToString() if fix_weights(proto) else contents
+    changed = fix_weights(proto) + drop_dead_channels(proto)
+    plain = proto.SerializeToString() if changed else contents
     split = proto.SerializeToString() if may_split and split_prelu(proto) else plain
     return {False: plain, True: split}
 
