@@ -20,6 +20,7 @@ SOURCES = {
     "mxnet": ("tiny-symbol.json", "tiny-0000.params"),
     "ncnn": ("tiny.param", "tiny.bin"),
     "tensorflow": ("tiny.pb",),
+    "tflite": ("tiny_int8.tflite",),
     "caffe": ("tiny.caffemodel", "tiny.prototxt"),
     "tfjs": ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
     "dlib": ("tiny.dat",),

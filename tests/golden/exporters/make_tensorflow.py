@@ -114,12 +114,59 @@ def saved_model(p: dict[str, F]) -> list[list[float]]:
     return module(PICTURES).numpy().tolist()
 
 
+class Normalised(Tiny):
+    """The network as phones get it: a fixed batch, and embeddings of length one."""
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 16, 16, 3), tf.float32, name="faces")])
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.l2_normalize(body(x, self.p, self.norm), 1)
+
+
+def tflite(p: dict[str, F]) -> dict[str, list[list[float]]]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    folder = HERE / "tflite"
+    folder.mkdir(exist_ok=True)
+    rng = np.random.Generator(np.random.Philox(key=6))
+    answers = {}
+    for kind in ("fp32", "fp16", "hybrid", "int8"):
+        module = Normalised(p)
+        function = module.__call__.get_concrete_function()
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+        if kind != "fp32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if kind == "fp16":
+            converter.target_spec.supported_types = [tf.float16]
+        if kind == "int8":
+            faces = rng.uniform(0, 255, (64, 1, 16, 16, 3)).astype("<f4")
+            converter.representative_dataset = lambda faces=faces: ([face] for face in faces)
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+            converter.inference_input_type = converter.inference_output_type = tf.uint8
+        path = folder / f"tiny_{kind}.tflite"
+        path.write_bytes(converter.convert())
+        run = Interpreter(str(path))
+        run.allocate_tensors()
+        entry, end = run.get_input_details()[0], run.get_output_details()[0]
+        rows = []
+        for image in PICTURES:
+            scale, zero = entry["quantization"] if kind == "int8" else (1, 0)
+            run.set_tensor(
+                entry["index"], np.rint(image / scale + zero).astype(entry["dtype"])[None]
+            )
+            run.invoke()
+            scale, zero = end["quantization"] if kind == "int8" else (1, 0)
+            rows.append(((run.get_tensor(end["index"])[0] - float(zero)) * scale).tolist())
+        answers[f"tflite_{kind}"] = rows
+    return answers
+
+
 def main() -> None:
     p = weights()
     path = HERE / "answers.json"
     answers = json.loads(path.read_text())
     answers["tensorflow"] = frozen(p)
     answers["saved_model"] = saved_model(p)
+    answers |= tflite(p)
     path.write_text(json.dumps(answers, indent=1) + "\n")
 
 
