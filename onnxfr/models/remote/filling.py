@@ -1,0 +1,157 @@
+"""From an adapter's step and two pictures to a signed HTTP request."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import cv2
+import numpy as np
+
+from onnxfr.errors import RemoteError
+from onnxfr.models.remote.adapter import Adapter, Picture, Step
+from onnxfr.models.remote.signing import SIGNERS, Unsigned
+from onnxfr.types import Pixels
+
+_PLACE = re.compile(r"\$\{([a-z_]+(?:\.[A-Za-z0-9_]+)?)\}")
+_BOUNDARY = "onnxfr-e3b0c44298fc1c149afbf4c8"
+_GAP = 8
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A request that only has to be sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    content: bytes
+
+
+def encode_picture(pixels: Pixels, rule: Picture) -> bytes:
+    """Return the file that is sent for a picture."""
+    if rule.enlarge > 1:
+        pixels = pixels.repeat(rule.enlarge, axis=0).repeat(rule.enlarge, axis=1)
+    options = [cv2.IMWRITE_JPEG_QUALITY, rule.quality] if rule.format == "jpeg" else []
+    suffix = ".jpg" if rule.format == "jpeg" else ".png"
+    return bytes(cv2.imencode(suffix, np.ascontiguousarray(pixels[:, :, ::-1]), options)[1])
+
+
+def join_pictures(left: Pixels, right: Pixels) -> Pixels:
+    """Return both side by side on black, for services that take one picture."""
+    height = max(left.shape[0], right.shape[0])
+    width = left.shape[1] + _GAP + right.shape[1]
+    both = np.zeros((height, width, 3), dtype=np.uint8)
+    both[: left.shape[0], : left.shape[1]] = left
+    both[: right.shape[0], left.shape[1] + _GAP :] = right
+    return both
+
+
+def read_secrets(adapter: Adapter) -> dict[str, str]:
+    """Return the adapter's secrets from the environment; raise if one is not set."""
+    found = {}
+    for name, variable in adapter.secrets.items():
+        value = os.environ.get(variable, "")
+        if not value:
+            raise RemoteError(
+                f"adapter {adapter.name} takes its {name} from the environment variable "
+                f"{variable}, which is not set"
+            )
+        found[name] = value
+    return found
+
+
+def make_request(step: Step, values: Mapping[str, bytes | str], clock: float) -> Ready:
+    """Fill a step's templates and sign it.
+
+    Args:
+        step: what is sent.
+        values: what stands for each place; pictures as bytes.
+        clock: seconds since 1970, for signatures.
+    """
+    url = fill(step.url, values)
+    query = {name: fill(text, values) for name, text in step.query.items()}
+    headers = {name: fill(text, values) for name, text in step.headers.items()}
+    content, kind = _content(step, values)
+    if kind and not any(name.lower() == "content-type" for name in headers):
+        headers["Content-Type"] = kind
+    if step.signer is not None:
+        settings = {name: fill(text, values) for name, text in step.signing.items()}
+        plain = Unsigned(step.method, url, query, headers, content)
+        signed = SIGNERS.get(step.signer)(plain, settings, clock)
+        query, headers, content = signed.query, signed.headers, signed.content
+    if query:
+        url += ("&" if urlsplit(url).query else "?") + urlencode(query)
+    return Ready(step.method, url, headers, content)
+
+
+def fill(text: str, values: Mapping[str, bytes | str]) -> str:
+    """Return the text with every ``${place}`` filled in."""
+
+    def put(found: re.Match[str]) -> str:
+        value = _look_up(found.group(1), values)
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+    return _PLACE.sub(put, text)
+
+
+def _look_up(name: str, values: Mapping[str, bytes | str]) -> bytes | str:
+    if name not in values:
+        known = ", ".join(sorted(values))
+        raise RemoteError(f"an adapter's text holds ${{{name}}}; it may hold: {known}")
+    return values[name]
+
+
+def _content(step: Step, values: Mapping[str, bytes | str]) -> tuple[bytes, str]:
+    if step.body is None:
+        return b"", ""
+    if step.encoding == "json":
+        return json.dumps(_fill_deep(step.body, values)).encode(), "application/json"
+    if step.encoding == "raw":
+        return _whole(str(step.body), values), "application/octet-stream"
+    if not isinstance(step.body, dict):
+        raise RemoteError(f"a body in {step.encoding} encoding is a table of texts")
+    if step.encoding == "form":
+        fields = {name: fill(str(text), values) for name, text in step.body.items()}
+        return urlencode(fields).encode(), "application/x-www-form-urlencoded"
+    return _multipart(step.body, values), f"multipart/form-data; boundary={_BOUNDARY}"
+
+
+def _multipart(body: Mapping[str, Any], values: Mapping[str, bytes | str]) -> bytes:
+    parts = []
+    for name, text in body.items():
+        head = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"'
+        value = _whole(str(text), values)
+        if _is_picture(str(text), values):
+            head += f'; filename="{name}"\r\nContent-Type: application/octet-stream'
+        parts.append(head.encode() + b"\r\n\r\n" + value + b"\r\n")
+    return b"".join(parts) + f"--{_BOUNDARY}--\r\n".encode()
+
+
+def _is_picture(text: str, values: Mapping[str, bytes | str]) -> bool:
+    found = _PLACE.fullmatch(text)
+    return found is not None and isinstance(values.get(found.group(1)), bytes)
+
+
+def _whole(text: str, values: Mapping[str, bytes | str]) -> bytes:
+    """Return a picture as bytes where the text is nothing but its place."""
+    found = _PLACE.fullmatch(text)
+    if found is not None:
+        value = _look_up(found.group(1), values)
+        return value if isinstance(value, bytes) else value.encode()
+    return fill(text, values).encode()
+
+
+def _fill_deep(value: Any, values: Mapping[str, bytes | str]) -> Any:
+    if isinstance(value, str):
+        return fill(value, values)
+    if isinstance(value, dict):
+        # Keys too: one vendor names a field after its service.
+        return {fill(str(name), values): _fill_deep(each, values) for name, each in value.items()}
+    return [_fill_deep(each, values) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,153 @@
+"""Every question and answer on disk, append-only, so that nothing is ever paid for twice.
+
+One JSON object a line. ``ask`` is written and synced before a call leaves: a call that may have
+been paid for is always counted, even if the process died before its answer. ``got`` is written when
+the answer arrives and synced before anybody uses it; ``back`` returns a call that was certainly not
+charged. Processes may share a journal: each reads what the others appended when it takes the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from onnxfr.errors import RemoteError
+from onnxfr.models.comparer import CallsSpent
+from onnxfr.models.remote.reading import Kind, Verdict
+
+_FORMAT = 1
+
+
+class Journal:
+    """The book of one adapter's calls; ``budget`` caps the calls of its whole life."""
+
+    def __init__(self, path: Path, *, adapter: str, digest: str, budget: int | None) -> None:
+        self.path, self._adapter, self._digest = path, adapter, digest
+        self.budget = budget
+        self.spent = 0
+        self.answers: dict[str, Verdict] = {}
+        self.repeats: dict[str, list[Verdict]] = {}
+        self.version: str | None = None
+        self._offset = 0
+        self._threads = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as bad:
+            raise RemoteError(f"cannot open the journal {path}: {bad}") from None
+        self._lock = FileLock(f"{path}.lock")
+        with self.exclusive():
+            if not self._offset:
+                self._write([{"journal": _FORMAT, "adapter": adapter, "digest": digest}])
+                self.sync()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the journal alone, knowing everything written to it so far."""
+        with self._lock:
+            self._catch_up()
+            yield
+
+    @property
+    def left(self) -> float:
+        """Calls that may still be made."""
+        return float("inf") if self.budget is None else self.budget - self.spent
+
+    def ask(self, keys: Sequence[str], calls: int) -> None:
+        """Charge the calls of these questions, durably, before they are sent."""
+        if not keys:
+            return
+        with self._threads:
+            if len(keys) * calls > self.left:
+                raise CallsSpent
+            self.spent += len(keys) * calls
+            self._write([{"ask": key, "calls": calls} for key in keys])
+        self.sync()
+
+    def give_back(self, key: str, calls: int) -> None:
+        """Uncharge calls that the service certainly did not answer."""
+        with self._threads:
+            self.spent -= calls
+            self._write([{"back": key, "calls": calls}])
+
+    def record(self, key: str, verdict: Verdict, *, again: bool = False) -> None:
+        """Write an answer down; ``sync`` makes it last."""
+        plain = {name: value for name, value in asdict(verdict).items() if value not in (None, "")}
+        with self._threads:
+            self._write([{"again" if again else "got": key, **plain}])
+            self._note(key, verdict, again)
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Release the file."""
+        os.close(self._file)
+
+    def _note(self, key: str, verdict: Verdict, again: bool) -> None:
+        if again:
+            self.repeats.setdefault(key, []).append(verdict)
+        else:
+            self.answers.setdefault(key, verdict)
+        if self.version is None:
+            self.version = verdict.version
+
+    def _write(self, lines: Sequence[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
+        try:
+            # One call per group: O_APPEND keeps groups of different threads apart.
+            written = os.write(self._file, text)
+        except OSError as bad:
+            raise RemoteError(f"cannot write to the journal {self.path}: {bad}") from None
+        if written != len(text):
+            raise RemoteError(f"the journal {self.path} cannot grow: is the disk full?")
+        self._offset += len(text)
+
+    def _catch_up(self) -> None:
+        """Read what was appended since; cut off a last line that a crash has torn."""
+        size = os.fstat(self._file).st_size
+        if size == self._offset:
+            return
+        content = os.pread(self._file, size - self._offset, self._offset)
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.ftruncate(self._file, self._offset + whole)
+        for number, line in enumerate(content[:whole].splitlines(), 1):
+            try:
+                entry = json.loads(line)
+                if self._offset == 0 and number == 1:
+                    self._check_header(entry)
+                else:
+                    self._replay(entry)
+            except (ValueError, KeyError, TypeError):
+                raise RemoteError(
+                    f"{self.path}: line {number} is no journal entry; the file was changed by "
+                    "something else. Move it away to start anew (and pay anew)"
+                ) from None
+        self._offset += whole
+
+    def _replay(self, entry: dict[str, Any]) -> None:
+        if "ask" in entry:
+            self.spent += entry["calls"]
+        elif "back" in entry:
+            self.spent -= entry["calls"]
+        else:
+            again = "again" in entry
+            key = entry.pop("again" if again else "got")
+            self._note(key, Verdict(**{**entry, "kind": Kind(entry["kind"])}), again)
+
+    def _check_header(self, entry: dict[str, Any]) -> None:
+        if entry["journal"] != _FORMAT or entry["digest"] != self._digest:
+            raise RemoteError(
+                f"{self.path} belongs to adapter {entry['adapter']!r} as it was when the journal "
+                f"was begun, not to {self._adapter!r} as it is now; choose another journal"
+            )

@@ -1,0 +1,207 @@
+"""What a service's answer says, by its adapter's rules."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from onnxfr.errors import RemoteError
+from onnxfr.models.remote.adapter import Adapter, Answer, Rule, Value
+
+_PART = re.compile(r"([^.\[\]]+)|\[(-?\d+)\]")
+_SHOWN = 300
+_NUDGE = 1e-6
+
+_MISSING = object()
+
+
+class Kind(StrEnum):
+    """What became of a question."""
+
+    JUDGED = "judged"
+    REJECTED = "rejected"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer that was given; ``score`` and ``threshold`` where the service tells them."""
+
+    kind: Kind
+    match: bool | None = None
+    score: float | None = None
+    threshold: float | None = None
+    version: str | None = None
+    detail: str = ""
+
+    def margin(self, rule: Answer) -> float:
+        """Return how far above the threshold, in parts of the score range; 1 or -1 without one."""
+        if self.kind is not Kind.JUDGED:
+            return math.nan
+        if self.score is None or self.threshold is None:
+            return 1.0 if self.match else -1.0
+        low, high = rule.score_range
+        margin = (self.score - self.threshold) / (high - low)
+        # The decision counts where rounding has moved the score onto or over the threshold.
+        if self.match and margin <= 0:
+            return _NUDGE
+        return -_NUDGE if self.match is False and margin > 0 else margin
+
+
+class TryAgain(Exception):
+    """No answer was given; ``wait`` is what the service asks for, in seconds."""
+
+    def __init__(self, why: str, wait: float | None = None, *, charged: bool = True) -> None:
+        super().__init__(why)
+        self.wait, self.charged = wait, charged
+
+
+def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
+    """Return the verdict in the last step's answer."""
+    content = parse(body)
+    refused = find_rejection(adapter, status, content)
+    if refused is not None:
+        return refused
+    check_status(adapter, status, body)
+    rule = adapter.answer
+    score = _number(rule.score, content)
+    if score is None and rule.score is not None:
+        score = rule.score_absent
+    threshold = rule.threshold
+    if rule.threshold_path is not None:
+        threshold = _number(rule.threshold_path, content)
+    match = _decision(rule, content, score, threshold)
+    version = None if rule.version is None else look(content, rule.version)
+    if match is None:
+        return Verdict(Kind.INVALID, detail=_shown(body))
+    return Verdict(
+        Kind.JUDGED,
+        match,
+        score,
+        threshold if score is not None else None,
+        None if version in (None, _MISSING) else str(version),
+    )
+
+
+def find_rejection(adapter: Adapter, status: int, content: Any) -> Verdict | None:
+    """Return the rejection that an answer is, if it is one."""
+    for rule in adapter.answer.rejected:
+        if fits(rule, status, content):
+            detail = "" if rule.path is None else str(look(content, rule.path))
+            return Verdict(Kind.REJECTED, detail=detail if not rule.absent else "nothing found")
+    return None
+
+
+def check_given(adapter: Adapter, status: int, body: bytes, wait: float | None) -> None:
+    """Raise ``TryAgain`` where the service has not answered, only said so."""
+    if status == 429:
+        raise TryAgain("too many requests (429)", wait, charged=False)
+    if status >= 500:
+        raise TryAgain(f"status {status}", wait)
+    if any(fits(rule, status, parse(body)) for rule in adapter.answer.retry):
+        raise TryAgain(f"status {status}: {_shown(body)}", wait)
+
+
+def check_status(adapter: Adapter, status: int, body: bytes) -> None:
+    """Raise where an answer is neither a verdict nor a known rejection."""
+    if not 200 <= status < 300:
+        raise RemoteError(
+            f"{adapter.name} answered with status {status}, which its adapter does not explain: "
+            f"{_shown(body)}. Check key, address and adapter; answers so far are kept"
+        )
+
+
+def parse(body: bytes) -> Any:
+    """Return the JSON of an answer, or its text where it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+
+
+def fits(rule: Rule, status: int, content: Any) -> bool:
+    """Tell whether an answer is what a rule describes."""
+    if rule.status and status not in rule.status:
+        return False
+    if rule.path is None:
+        return True
+    value = look(content, rule.path)
+    if rule.absent:
+        return value is _MISSING or value is None or value == []
+    if value is _MISSING:
+        return False
+    return not rule.values or _among(value, rule.values)
+
+
+def look(content: Any, path: str) -> Any:
+    """Return what stands at a path such as ``faces[0].id`` or ``text | base64 | json | score``."""
+    stages = [stage.strip() for stage in path.split("|")]
+    for stage in stages:
+        try:
+            if stage == "base64":
+                content = base64.b64decode(content)
+            elif stage == "json":
+                content = json.loads(content)
+            elif stage == "strip":
+                content = str(content).strip().strip(".\"'")
+            else:
+                content = _walk(content, stage)
+        except (ValueError, TypeError):
+            return _MISSING
+        if content is _MISSING:
+            return _MISSING
+    return content
+
+
+def found(value: Any) -> bool:
+    """Tell whether ``look`` found something."""
+    return value is not _MISSING and value is not None
+
+
+def _walk(content: Any, path: str) -> Any:
+    for name, index in _PART.findall(path):
+        if name and isinstance(content, dict) and name in content:
+            content = content[name]
+        elif index and isinstance(content, list) and -len(content) <= int(index) < len(content):
+            content = content[int(index)]
+        else:
+            return _MISSING
+    return content
+
+
+def _number(path: str | None, content: Any) -> float | None:
+    value = _MISSING if path is None else look(content, path)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _decision(
+    rule: Answer, content: Any, score: float | None, threshold: float | None
+) -> bool | None:
+    if rule.decision is not None:
+        value = look(content, rule.decision)
+        if _among(value, rule.yes):
+            return True
+        return False if _among(value, rule.no) else None
+    return None if score is None or threshold is None else score > threshold
+
+
+def _among(value: Any, values: Sequence[Value]) -> bool:
+    # True is no 1 here: an adapter that says 1 means the number or its text.
+    return any(type(value) is type(each) and value == each for each in values)
+
+
+def _shown(body: bytes) -> str:
+    text = " ".join(body.decode("utf-8", "replace").split())
+    return text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
