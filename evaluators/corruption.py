@@ -69,7 +69,7 @@ class CorruptedVerification(Evaluator):
     align: Literal["auto", "yes", "no"] = "auto"
     detect: bool = False
     strict: bool = False
-    examples: int = 3
+    examples: int = 1
 
     def __post_init__(self) -> None:
         """Refuse unknown names, severities and rules before any work is planned."""

@@ -25,6 +25,8 @@ _UNCHECKED = (
     "No certificate was stored with the model when it was evaluated. Make one with: "
     "onnxfr check MODEL"
 )
+_LISTED = 1500
+"""Results listed on the page; results.csv has all."""
 _STRANGER = (
     "The certificate belongs to another version of the model file. Check the model again and "
     "repeat the run."
@@ -94,7 +96,8 @@ def page(content: Content) -> str:
             models=[_model(model) for model in manifest["models"]],
             data=[_data(entry, manifest) for entry in manifest["data"]],
             software=_software(manifest),
-            results=_rows(content.results()),
+            results=_rows(content.results()[:_LISTED]),
+            all_results=len(content.results()),
             version=onnxfr.__version__,
         )
     )

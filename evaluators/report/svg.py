@@ -113,7 +113,7 @@ class Chart:
         self._over.append(
             f'<line x1="{across:.1f}" y1="{top:.1f}" x2="{across:.1f}" y2="{bottom:.1f}" '
             f'stroke="{INK}" stroke-width="1.5" stroke-dasharray="5 4"/>'
-            + _text(across + shift, top + 12, label, anchor=anchor, size=11.5)
+            + text(across + shift, top + 12, label, anchor=anchor, size=11.5)
         )
 
     def level(self, y: float, label: str) -> None:
@@ -123,7 +123,7 @@ class Chart:
             0,
             f'<line x1="{left:.1f}" y1="{down:.1f}" x2="{right:.1f}" y2="{down:.1f}" '
             f'stroke="{MUTED}" stroke-dasharray="2 3"/>'
-            + _text(right - 4, down - 5, label, anchor="end", size=11, colour=MUTED),
+            + text(right - 4, down - 5, label, anchor="end", size=11, colour=MUTED),
         )
 
     def shade(self, x_from: float, x_to: float, label: str) -> None:
@@ -134,7 +134,7 @@ class Chart:
         self._under.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
             f'height="{bottom - top:.1f}" fill="#efefef"/>'
-            + _text(left + 5, top + 14, label, size=10.5, colour=MUTED)
+            + text(left + 5, top + 14, label, size=10.5, colour=MUTED)
         )
 
     def render(self) -> Markup:
@@ -142,7 +142,7 @@ class Chart:
         parts = [
             f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" '
             f'aria-label="{escape(self.title + ". " + self.description)}">',
-            _text(self.left, 15, self.title, size=14, weight=600),
+            text(self.left, 15, self.title, size=14, weight=600),
             *self._under,
             *self._axes(),
             *self._over,
@@ -157,18 +157,18 @@ class Chart:
         for value, label in self.x.ticks:
             across = self.at(value, self.y.low)[0]
             parts.append(_rule(across, y0, across, y1, GRID))
-            parts.append(_text(across, y0 + 16, label, anchor="middle", size=11.5))
+            parts.append(text(across, y0 + 16, label, anchor="middle", size=11.5))
         for value, label in self.y.ticks:
             down = self.at(self.x.low, value)[1]
             parts.append(_rule(x0, down, x1, down, GRID))
-            parts.append(_text(x0 - 6, down + 4, label, anchor="end", size=11.5))
+            parts.append(text(x0 - 6, down + 4, label, anchor="end", size=11.5))
         parts.append(_rule(x0, y0, x1, y0, INK) + _rule(x0, y0, x0, y1, INK))
         middle = (x0 + x1) / 2
-        parts.append(_text(middle, self.height - 8, self.x.label, anchor="middle", size=12))
+        parts.append(text(middle, self.height - 8, self.x.label, anchor="middle", size=12))
         down = (y0 + y1) / 2
         parts.append(
             f'<g transform="translate(13 {down:.1f}) rotate(-90)">'
-            + _text(0, 0, self.y.label, anchor="middle", size=12)
+            + text(0, 0, self.y.label, anchor="middle", size=12)
             + "</g>"
         )
         return parts
@@ -182,7 +182,7 @@ class Chart:
                 name = label if len(label) <= 24 else f"{label[:23]}…"
                 across -= 7.0 * len(name) + 30
                 parts.append(_swatch(across, down, colour, dash))
-                parts.append(_text(across + 20, down + 4, name, size=11.5))
+                parts.append(text(across + 20, down + 4, name, size=11.5))
         return parts
 
 
@@ -249,17 +249,18 @@ def _rule(x0: float, y0: float, x1: float, y1: float, colour: str) -> str:
     return f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{colour}"/>'
 
 
-def _text(
+def text(
     x: float,
     y: float,
-    text: str,
+    words: str,
     *,
     anchor: str = "start",
     size: float = 12,
     weight: int = 400,
     colour: str = INK,
 ) -> str:
+    """Return a text element."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:g}" '
-        f'font-weight="{weight}" fill="{colour}">{escape(text)}</text>'
+        f'font-weight="{weight}" fill="{colour}">{escape(words)}</text>'
     )

@@ -23,6 +23,15 @@ _NAMES = {
     "aa": "Accuracy of all pairs (AA)",
     "fdr": "Fairness discrepancy rate (1 = alike)",
     "garbe": "Inequality between groups (GARBE, 0 = alike)",
+    "acc_cor": "Accuracy under corruption (Acc_cor)",
+    "acc_cor_part": "Accuracy under the corruptions run",
+    "acc_cor_difference": "Difference of accuracy under corruption",
+    "rce": "Share of clean accuracy lost (RCE)",
+    "above_chance": "Left above chance",
+    "worst_accuracy": "Right under every condition",
+    "worst_accuracy_by_identity": "Right under every condition, people resampled",
+    "p_holm": "McNemar, p after Holm's correction",
+    "mce": "Errors relative to the first model (mCE)",
     "pairs": "Pairs",
     "genuine_pairs": "Genuine pairs",
     "impostor_pairs": "Impostor pairs",
@@ -30,8 +39,21 @@ _NAMES = {
     "unreadable_pairs": "Pairs left out, picture unreadable",
 }
 _COUNTS = {name for name in _NAMES if name.endswith("pairs")}
-_SHARES = ("acc", "asr", "robust", "tar", "fnmr", "fmr", "far", "frr", "eer", "zero_fmr", "rr")
-_SHARE_NAMES = ("asa", "aa", "rce", "rve")
+_SHARES = (
+    "acc",
+    "worst",
+    "asr",
+    "robust",
+    "tar",
+    "fnmr",
+    "fmr",
+    "far",
+    "frr",
+    "eer",
+    "zero_fmr",
+    "rr",
+)
+_SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance")
 
 
 def measure_name(result: Result) -> str:

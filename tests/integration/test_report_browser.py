@@ -94,6 +94,24 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(RunStore.open(run), folder / "report").page
 
 
+@pytest.fixture(scope="module")
+def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    toys, folder = _toy_faces(), tmp_path_factory.mktemp("corrupted")
+    models = [
+        toys.make_model(folder / f"{number}_a_model_with_quite_a_long_name", seed=number)
+        for number in range(2)
+    ]
+    faces = toys.make_faces(folder / "faces", people=4, pictures=3)
+    run = toys.make_run(
+        folder / "run",
+        models,
+        f"folder:{faces}",
+        folder / "cache",
+        evaluators=[{"name": "corruption", "params": {"chains": ["resize:0.5>jpeg:30>webp:20"]}}],
+    )
+    return write_report(RunStore.open(run), folder / "report").page
+
+
 def _open(browser: str, page: Path, profile: Path, *extra: str) -> tuple[str, list[str]]:
     """Return the page's final DOM and whatever reached the console."""
     done = subprocess.run(
@@ -153,6 +171,21 @@ def test_pictures_are_there_and_nothing_sticks_out(
     assert len(seen["images"]) == 24
     assert min(seen["images"]) > 0
     assert len(seen["charts"]) == 4
+    assert min(seen["charts"]) > 250
+    assert seen["wide"] == []
+    assert seen["scroll"] <= width
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tables_wheels_and_strips_of_corruptions_fit_too(
+    browser: str, corrupted: Path, tmp_path: Path, width: int
+) -> None:
+    seen = _probe(browser, corrupted, tmp_path, width)
+    # Twenty corruptions clean and at five severities, and a chain clean and sent.
+    assert len(seen["images"]) == 20 * 6 + 2
+    assert min(seen["images"]) > 0
+    # Per model a wheel, bars and five families; together both, and each corruption.
+    assert len(seen["charts"]) == 2 * (1 + 1 + 5) + 2 + 20
     assert min(seen["charts"]) > 250
     assert seen["wide"] == []
     assert seen["scroll"] <= width

@@ -80,11 +80,17 @@ def make_plan_spec(
 
 
 def make_run(
-    folder: Path, model: Path, data: str, cache: Path, params: dict[str, Any] | None = None
+    folder: Path,
+    model: Path | Sequence[Path],
+    data: str,
+    cache: Path,
+    params: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Path:
-    """Run the verification evaluator and store what a run stores."""
+    """Run the verification evaluator (or others) and store what a run stores."""
     context = worker_context(cache)
-    plan = plan_run(make_plan_spec([model], data, params, fmr=0.05), context)
+    models = [model] if isinstance(model, Path) else model
+    plan = plan_run(make_plan_spec(models, data, params, fmr=0.05, **settings), context)
     store = RunStore(folder)
     with store.working():
         store.write_manifest(manifest_of(plan, context), plan.cells)

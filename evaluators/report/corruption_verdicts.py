@@ -1,0 +1,177 @@
+"""What corruption does to a model, in sentences and in the rows of the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.corruption_numbers import Setting, Sheet, rule_words, title_of
+from onnxfr.evaluators.report.section import Headline, Verdict
+from onnxfr.evaluators.report.wording import count, percent, span
+from onnxfr.evaluators.treatment import CLEAN
+
+_SIGNIFICANT = 0.05
+
+
+def verdicts_of(
+    sheet: Sheet, rules: Sequence[Sheet], setting: Setting, *, brief: bool
+) -> list[Verdict]:
+    """Return the findings for one model on one data set; ``brief`` keeps what decides."""
+    found = [_loss(sheet, setting), None if brief else _hardest(sheet)]
+    frozen = next((each for each in rules if each.protocol == "fmr"), None)
+    if frozen is not None:
+        found.extend([*_strangers(frozen), *_rejections(frozen)])
+        found.extend([] if brief else _refused(frozen))
+    found.extend(_against(sheet))
+    return [verdict for verdict in found if verdict is not None]
+
+
+def headlines_of(sheet: Sheet, setting: Setting) -> list[Headline]:
+    """Return the rows of the first screen."""
+    name = "Accuracy under corruption" + (" (Acc_cor)" if sheet.complete else "")
+    extent = f"{_extent(sheet)}, {setting.side}; {rule_words(sheet.protocol)}"
+    rows = [
+        _headline(sheet, result, measure, note)
+        for result, measure, note in (
+            (sheet.mean, name, extent),
+            (sheet.find("rce"), "Clean accuracy lost (RCE)", "0 % = nothing lost"),
+            (
+                sheet.find("above_chance"),
+                "Left above a coin toss",
+                "100 % = nothing lost, 0 % = all",
+            ),
+            (
+                sheet.find("worst_accuracy"),
+                "Right under every corruption",
+                "worst of all, per pair",
+            ),
+            (sheet.find("rr"), "Rejected under corruption", "no usable face found"),
+        )
+    ]
+    return [row for row in rows if row is not None]
+
+
+def _headline(sheet: Sheet, result: Result | None, measure: str, note: str) -> Headline | None:
+    if result is None or result.value is None:
+        return None
+    return Headline(
+        sheet.model,
+        sheet.data,
+        measure,
+        percent(result.value),
+        span(result.low, result.high),
+        f"{count(result.n)} pairs",
+        note,
+    )
+
+
+def _extent(sheet: Sheet) -> str:
+    """Say how much the mean stands for."""
+    if sheet.complete:
+        return "20 corruptions × 5 severities"
+    levels = ", ".join(map(str, sheet.severities))
+    word = "severity" if len(sheet.severities) == 1 else "severities"
+    return f"{len(sheet.averaged)} corruptions at {word} {levels}"
+
+
+def _loss(sheet: Sheet, setting: Setting) -> Verdict | None:
+    mean = sheet.mean
+    if mean is None or mean.value is None:
+        return None
+    sentence = (
+        f"With {setting.side} corrupted ({_extent(sheet)}), {sheet.model} decides "
+        f"{percent(mean.value, 1)} of pairs of {sheet.data} correctly (95 % interval "
+        f"{span(mean.low, mean.high, 1)}), {percent(sheet.clean.value, 1)} when clean; "
+        f"{rule_words(sheet.protocol)}."
+    )
+    return Verdict("info", sentence, sheet.model)
+
+
+def _hardest(sheet: Sheet) -> Verdict | None:
+    names = sheet.hardest(3)
+    worst, level = names[0], max(sheet.severities)
+    deepest = sheet.value("accuracy", worst, f"severity={level}")
+    if deepest is None:
+        return None
+    told = ", ".join(f"{title_of(name)} {percent(sheet.mean_of(name), 1)}" for name in names)
+    sentence = (
+        f"Hardest for {sheet.model}: {told}. At severity {level} of {title_of(worst)} it is right "
+        f"on {percent(deepest, 1)} of pairs; a coin toss is right on 50 %."
+    )
+    return Verdict("caution" if deepest < 0.75 else "info", sentence, sheet.model)
+
+
+def _extreme(frozen: Sheet, metric: str) -> Result | None:
+    """Return the condition with the highest value of a rate."""
+    found = [
+        result
+        for result in frozen.results
+        if result.metric == metric
+        and result.method != CLEAN
+        and result.condition.startswith("severity=")
+        and result.value is not None
+    ]
+    return max(found, key=lambda result: result.value or 0.0, default=None)
+
+
+def _strangers(frozen: Sheet) -> list[Verdict]:
+    """Warn where corruption lets clearly more strangers in than the threshold was set for."""
+    clean, worst = frozen.find("fmr", CLEAN, CLEAN), _extreme(frozen, "fmr")
+    if clean is None or worst is None or clean.high is None or worst.low is None:
+        return []
+    if worst.low <= clean.high:
+        return []
+    sentence = (
+        f"Security: at the threshold frozen on clean pairs, {title_of(worst.method)} "
+        f"({worst.condition.replace('=', ' ')}) makes {frozen.model} accept "
+        f"{percent(worst.value, 1)} of strangers ({span(worst.low, worst.high, 1)}) instead of "
+        f"{percent(clean.value, 1)}: bad pictures look alike to it."
+    )
+    return [Verdict("caution", sentence, frozen.model)]
+
+
+def _refused(frozen: Sheet) -> list[Verdict]:
+    clean, worst = frozen.find("fnmr", CLEAN, CLEAN), _extreme(frozen, "fnmr")
+    if clean is None or worst is None:
+        return []
+    sentence = (
+        f"Convenience: at that threshold {frozen.model} refuses {percent(clean.value, 1)} of "
+        f"genuine pairs when clean and up to {percent(worst.value, 1)} "
+        f"({title_of(worst.method)}, {worst.condition.replace('=', ' ')})."
+    )
+    return [Verdict("info", sentence, frozen.model)]
+
+
+def _rejections(frozen: Sheet) -> list[Verdict]:
+    mean, worst = frozen.find("rr"), _extreme(frozen, "rr")
+    if mean is None or worst is None or not worst.value:
+        return []
+    sentence = (
+        f"No usable face is found in {percent(mean.value, 1)} of corrupted pairs of {frozen.data} "
+        f"on average, {percent(worst.value, 1)} at worst ({title_of(worst.method)}, "
+        f"{worst.condition.replace('=', ' ')}); they count as not matching."
+    )
+    return [Verdict("caution", sentence, frozen.model)]
+
+
+def _against(sheet: Sheet) -> list[Verdict]:
+    """Say whether a further model differs from the first one, after Holm's correction."""
+    found = []
+    for result in sheet.results:
+        if result.metric != "acc_cor_difference" or result.value is None:
+            continue
+        first = result.condition.removeprefix("against=")
+        cells = [
+            each.value
+            for each in sheet.results
+            if each.metric == "p_holm" and each.condition.endswith(result.condition)
+        ]
+        apart = sum(value is not None and value < _SIGNIFICANT for value in cells)
+        sentence = (
+            f"Under corruption {sheet.model} is {100 * abs(result.value):.1f} points "
+            f"{'better' if result.value > 0 else 'worse'} than {first} on the same pairs (95 % "
+            f"interval of the difference {span(result.low, result.high, 1)}); {apart} of "
+            f"{len(cells)} conditions tell them apart after Holm's correction."
+        )
+        found.append(Verdict("info", sentence, sheet.model))
+    return found

@@ -1,0 +1,245 @@
+"""The report's part on corrupted pictures, in the layout of OODFace's tables."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from onnxfr.evaluators.corruption_results import ALL_SEVERITIES
+from onnxfr.evaluators.report.corruption_charts import (
+    category_bars,
+    model_lines,
+    radar,
+    severity_lines,
+)
+from onnxfr.evaluators.report.corruption_numbers import (
+    CATEGORIES,
+    Sheet,
+    category_of,
+    headline_sheets,
+    models_of,
+    rule_words,
+    setting_of,
+    sheets,
+    title_of,
+)
+from onnxfr.evaluators.report.corruption_verdicts import headlines_of, verdicts_of
+from onnxfr.evaluators.report.rendering import render
+from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
+from onnxfr.evaluators.report.wording import percent, span
+from onnxfr.evaluators.treatment import CLEAN
+
+_SIGNIFICANT = 0.05
+_IN_DETAIL = 3
+"""Models that the first screen can describe one by one without drowning its reader."""
+
+
+@SECTIONS.register("corruption")
+class CorruptionSection(Section):
+    """Accuracy by corruption, severity and category; examples; models side by side."""
+
+    title = "Corrupted pictures"
+    order = 20
+
+    def verdicts(self, view: View) -> list[Verdict]:
+        """Say how much is lost, where, and what that does to security."""
+        found = headline_sheets(view)
+        brief = len(found) > _IN_DETAIL
+        return [
+            verdict
+            for sheet in found
+            for verdict in verdicts_of(
+                sheet, _others(view, sheet), setting_of(view, sheet), brief=brief
+            )
+        ]
+
+    def headlines(self, view: View) -> list[Headline]:
+        """Return the mean under corruption and what it means."""
+        return [
+            row
+            for sheet in headline_sheets(view)
+            for row in headlines_of(sheet, setting_of(view, sheet))
+        ]
+
+    def body(self, view: View) -> Markup:
+        """Return tables, charts and example strips."""
+        found = headline_sheets(view)
+        data = list(dict.fromkeys(sheet.data for sheet in found))
+        return render(
+            "corruption.html",
+            together=[_together(models_of(found, name)) for name in data if _several(found, name)],
+            blocks=[_block(view, sheet) for sheet in found],
+            strips=[_strips(view, models_of(found, name)[0]) for name in data],
+        )
+
+
+def _several(found: list[Sheet], data: str) -> bool:
+    return len(models_of(found, data)) > 1
+
+
+def _others(view: View, sheet: Sheet) -> list[Sheet]:
+    """Return the sheets of the same model and data under every threshold rule."""
+    return [s for s in sheets(view) if (s.model, s.data) == (sheet.model, sheet.data)]
+
+
+def _together(models: list[Sheet]) -> dict[str, Any]:
+    first = models[0]
+    groups = [
+        {
+            "title": title,
+            "rows": [
+                {
+                    "name": title_of(method),
+                    "cells": [
+                        {
+                            "value": _plain(sheet.value("acc_cor", method, ALL_SEVERITIES)),
+                            "note": _differs(sheet, first, method),
+                        }
+                        for sheet in models
+                    ],
+                }
+                for method in first.methods
+                if category_of(method) == name
+            ],
+        }
+        for name, title in CATEGORIES
+    ]
+    means = [sheet.mean for sheet in models]
+    return {
+        "data": first.data,
+        "rule": rule_words(first.protocol),
+        "names": [sheet.model for sheet in models],
+        "clean": [_plain(sheet.clean.value) for sheet in models],
+        "groups": [group for group in groups if group["rows"]],
+        "average": [_plain(mean.value if mean else None) for mean in means],
+        "averaged": len(first.averaged),
+        "charts": [radar(models, "All models"), category_bars(models)],
+        "lines": model_lines(models),
+    }
+
+
+def _differs(sheet: Sheet, first: Sheet, method: str) -> str:
+    """Say at how many severities a model differs from the first one after Holm's correction."""
+    against = f"against={first.model}"
+    levels = [f"severity={severity},{against}" for severity in sheet.severities]
+    values = [sheet.value("p_holm", method, level) for level in levels]
+    count = sum(value is not None and value < _SIGNIFICANT for value in values)
+    return f"*{count}" if count else ""
+
+
+def _block(view: View, sheet: Sheet) -> dict[str, Any]:
+    setting = setting_of(view, sheet)
+    groups = [
+        {
+            "title": title,
+            "rows": [
+                _row(sheet, method) for method in sheet.methods if category_of(method) == name
+            ],
+        }
+        for name, title in CATEGORIES
+    ]
+    mean = sheet.mean
+    charts = [radar([sheet], "Accuracy by corruption, %"), category_bars([sheet])]
+    return {
+        "name": sheet.model,
+        "data": sheet.data,
+        "side": setting.side,
+        "preset": setting.preset,
+        "rule": rule_words(sheet.protocol),
+        "charts": [chart for chart in charts if chart],
+        "lines": severity_lines(sheet),
+        "severities": sheet.severities,
+        "clean": _plain(sheet.clean.value),
+        "groups": [group for group in groups if group["rows"]],
+        "averaged": len(sheet.averaged),
+        "average": _plain(mean.value if mean else None),
+        "averages": [_severity_mean(sheet, severity) for severity in sheet.severities],
+        "lost": _plain(sheet.value("rce")),
+        "rules": [_rule_row(each) for each in _others(view, sheet)],
+        "frozen": _frozen_rows(view, sheet),
+    }
+
+
+def _row(sheet: Sheet, method: str) -> dict[str, Any]:
+    conditions = [f"severity={severity}" for severity in sheet.severities]
+    return {
+        "name": title_of(method),
+        "cells": [_plain(sheet.value("accuracy", method, each)) for each in conditions],
+        "mean": _plain(sheet.value("acc_cor", method, ALL_SEVERITIES)),
+        "lost": _plain(sheet.value("rce", method, ALL_SEVERITIES)),
+    }
+
+
+def _severity_mean(sheet: Sheet, severity: int) -> str:
+    condition = f"severity={severity}"
+    metric = "acc_cor" if sheet.complete else "acc_cor_part"
+    return _plain(sheet.value(metric, condition=condition))
+
+
+def _rule_row(sheet: Sheet) -> dict[str, str]:
+    def told(metric: str) -> str:
+        found = sheet.mean if metric == "mean" else sheet.find(metric)
+        if found is None or found.value is None:
+            return "–"
+        return f"{percent(found.value)} ({span(found.low, found.high)})"
+
+    return {
+        "rule": rule_words(sheet.protocol),
+        "clean": percent(sheet.clean.value),
+        "mean": told("mean"),
+        "lost": told("rce"),
+        "left": told("above_chance"),
+        "worst": told("worst_accuracy"),
+    }
+
+
+def _frozen_rows(view: View, sheet: Sheet) -> list[dict[str, str]]:
+    """Return both errors at the frozen threshold, averaged over severities; clean first."""
+    frozen = next((s for s in _others(view, sheet) if s.protocol == "fmr"), None)
+    if frozen is None:
+        return []
+    rows = []
+    for method in [CLEAN, *frozen.methods]:
+        row = {"name": title_of(method)}
+        for metric in ("fmr", "fnmr", "rr"):
+            levels = [CLEAN] if method == CLEAN else [f"severity={s}" for s in frozen.severities]
+            values = [frozen.value(metric, method, level) for level in levels]
+            known = [value for value in values if value is not None]
+            row[metric] = percent(sum(known) / len(known)) if known else "–"
+            row[f"{metric}_worst"] = percent(max(known)) if known else "–"
+        rows.append(row)
+    return rows
+
+
+def _strips(view: View, sheet: Sheet) -> dict[str, Any]:
+    """Return one face clean and under every condition, as the first model saw it."""
+    mine = (pc.field("model") == sheet.model) & (pc.field("data") == sheet.data)
+    kept = view.records.filter(mine & pc.field("example").is_valid())
+    pictures: dict[tuple[str, int], str] = {}
+    for row in kept.select(["method", "severity", "pair", "example"]).to_pylist():
+        uri = "data:image/jpeg;base64," + base64.b64encode(row["example"]).decode("ascii")
+        pictures.setdefault((row["method"], row["severity"]), uri)
+    rows = [
+        {
+            "name": title_of(method),
+            "faces": [
+                {"severity": severity, "uri": pictures[method, severity]}
+                for severity in sheet.severities
+                if (method, severity) in pictures
+            ],
+        }
+        for method in sheet.methods
+    ]
+    return {
+        "data": sheet.data,
+        "clean": pictures.get((CLEAN, 0), ""),
+        "columns": max(1, len(sheet.severities)),
+        "rows": [row for row in rows if row["faces"]],
+    }
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from toy_faces import make_run
+
+from onnxfr.evaluators.report.write import read_content, write_report
+from onnxfr.runs.store import RunStore
+
+CORRUPTIONS = ["contrast", "fog", "pixelate", "jpeg", "shot_noise", "gamma"]
+
+
+@pytest.fixture(scope="module")
+def run(
+    tmp_path_factory: pytest.TempPathFactory, toy_model: Path, other_model: Path, toy_faces: Path
+) -> Path:
+    folder = tmp_path_factory.mktemp("corrupted")
+    params = {"corruptions": CORRUPTIONS, "severities": [1, 5], "chains": ["jpeg:20"]}
+    return make_run(
+        folder / "run",
+        [toy_model, other_model],
+        f"folder:{toy_faces}",
+        folder / "cache",
+        evaluators=[{"name": "corruption", "params": {**params, "apply_to": "both"}}],
+    )
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    return write_report(RunStore.open(run), run / "report").page.read_text(encoding="utf-8")
+
+
+def test_the_same_run_gives_the_same_page(run: Path, page: str) -> None:
+    assert write_report(RunStore.open(run), run / "again").page.read_text("utf-8") == page
+
+
+def test_tables_charts_and_strips_are_there(page: str) -> None:
+    assert "All models on" in page
+    assert "Average of 5" in page  # gamma and the chain are ours, not OODFace's
+    for name in ("contrast", "shot noise", "gamma", "jpeg:20"):
+        assert f"<td>{name}</td>" in page
+    # Two radars and bars of single models, both together, lines by category and by corruption.
+    assert page.count('<svg class="chart"') == 2 + 2 + 2 + 2 * 3 + 6
+    assert page.count("data:image/jpeg;base64") == 7 * 3 - 1
+    assert "threshold frozen on clean pairs" in page
+
+
+def test_verdicts_and_headlines_speak_of_the_mean_and_of_the_comparison(run: Path) -> None:
+    content = read_content(RunStore.open(run))
+    sentences = [verdict.sentence for verdict in content.verdicts()]
+    assert any("With both pictures corrupted (5 corruptions" in each for each in sentences)
+    assert any("Holm" in each and "than toy on the same pairs" in each for each in sentences)
+
+
+def test_the_table_shows_the_results(run: Path, page: str) -> None:
+    results = read_content(RunStore.open(run)).results()
+    (level,) = [
+        each.value
+        for each in results
+        if (each.model, each.method, each.condition, each.metric, each.protocol)
+        == ("toy", "fog", "severity=5", "accuracy", "fmr")
+    ]
+    assert level is not None
+    row = re.search(r"<tr><td>fog</td>(?:<td>[\d.]+</td>){2}<td class", page)
+    assert row is not None
+    assert f"<td>{100 * level:.1f}</td><td class" in row[0]
