@@ -14,8 +14,6 @@ from onnxfr.types import Images
 Rows = NDArray[np.intp]
 Counts = NDArray[np.int64]
 
-_ROUNDING = 1e-6
-
 
 class BudgetExhausted(Exception):
     """Every row asked about has used up its cap: a signal that ends an attack, no failure."""
@@ -82,8 +80,8 @@ class Ledger:
         if images.shape[1:] != self._clean.shape[1:]:
             return
         distance = threat.distance(self._clean[rows], images).astype(np.float64)
-        limit = np.inf if threat.eps is None else np.asarray(threat.eps) + _ROUNDING
-        for k in np.flatnonzero((distance < self.best_distance[rows]) & (distance <= limit)):
+        allowed = threat.allows(self._clean[rows], images)
+        for k in np.flatnonzero((distance < self.best_distance[rows]) & allowed):
             row = int(rows[k])
             if distance[k] < self.best_distance[row]:
                 self.best[row] = images[k]

@@ -17,6 +17,7 @@ Batch = TypeVar("Batch", NDArray[np.float32], torch.Tensor)
 """NumPy or torch: what goes in comes out."""
 
 _TINY = 1e-12
+_ROUNDING = 1e-6
 
 
 def read_eps(value: float | str) -> float:
@@ -104,6 +105,16 @@ class Threat:
             size = self.distance(torch.zeros_like(change), change).reshape(-1, 1, 1, 1)
             change = change * (self.radius(clean) / size.clamp_min(_TINY)).clamp_max(1.0)
         return (clean + change).clamp(0.0, 1.0)
+
+    def allows(self, clean: NDArray[np.float32], adv: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Tell which rows keep the budget and the region, rounding aside."""
+        allowed = np.ones(len(clean), dtype=np.bool_)
+        if self.eps is not None:
+            allowed &= self.distance(clean, adv) <= np.asarray(self.eps) + _ROUNDING
+        if self.region is not None:
+            outside = (adv - clean) * (1 - self.region)
+            allowed &= np.abs(outside).reshape(len(clean), -1).max(axis=1, initial=0) <= _ROUNDING
+        return allowed
 
     def restrict(self, change: torch.Tensor) -> torch.Tensor:
         """Return a change or gradient with everything outside the region set to zero."""

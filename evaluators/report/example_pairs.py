@@ -26,8 +26,8 @@ def example_pairs(scored: Scored, threshold: Threshold) -> dict[str, list[dict[s
         right = accepted == row["same"]
         found["genuine" if row["same"] else "impostor"].append(
             {
-                "left": _data_uri(row["left_face"]),
-                "right": _data_uri(row["right_face"]),
+                "left": data_uri(row["left_face"]),
+                "right": data_uri(row["right_face"]),
                 "left_id": row["left"],
                 "right_id": row["right"],
                 "left_name": _short(row["left"]),
@@ -68,5 +68,6 @@ def _short(name: str) -> str:
     return file if parent and file.startswith(parent) else name
 
 
-def _data_uri(jpeg: bytes) -> str:
+def data_uri(jpeg: bytes) -> str:
+    """Return a JPEG as an address that a page can hold."""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

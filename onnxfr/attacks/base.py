@@ -148,9 +148,7 @@ def _judge(
     rounded = round8(images)
     margin, margin_8bit = oracle.verify(images), oracle.verify(rounded)
     distance = threat.distance(probe.images, images).astype(np.float64)
-    allowed = np.ones(len(images), dtype=np.bool_)
-    if threat.eps is not None:
-        allowed = distance <= np.asarray(threat.eps) + _ROUNDING
+    allowed = threat.allows(probe.images, images)
     return AttackResult(
         images=images,
         won=(margin > 0) & allowed & ~won_clean,

@@ -1,0 +1,120 @@
+"""What the score attacks share: one pair's game, and the watch that ends it at the first win.
+
+An attack is written as a walk (see ``_walks``) that yields pictures and is sent their margins, as
+if its pair were alone. The watch around it remembers the best picture seen, so that a walk cut off
+by its cap still has something to show, and ends the walk when a picture within the budget wins.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
+from onnxfr.attacks.base import Attack
+from onnxfr.oracle import LOST, Oracle
+from onnxfr.probe import Probe
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Access, Images
+
+
+@dataclass(frozen=True)
+class ScoreGame:
+    """What the attacker of one pair holds.
+
+    Args:
+        clean: the picture that may be changed.
+        rules: norm, budget and region of this pair alone.
+        random: the pair's own stream.
+        grain: the least change of a pixel that the verifier can see; 0 if it takes floats.
+        questions: how many may be asked in all.
+    """
+
+    clean: Picture
+    rules: Threat
+    random: np.random.Generator
+    grain: float = 0.0
+    questions: int = np.iinfo(np.int64).max
+
+    @property
+    def eps(self) -> float:
+        """The budget in pixel units; for l2 the root mean square change."""
+        assert self.rules.eps is not None
+        return float(np.asarray(self.rules.eps).reshape(-1)[0])
+
+    @property
+    def radius(self) -> float:
+        """The Euclidean length of a change that uses up an l2 budget."""
+        return self.eps * float(np.sqrt(self.clean.size))
+
+    def project(self, picture: Picture) -> Picture:
+        """Return the nearest picture that the rules allow."""
+        near: Picture = self.rules.project(self.clean[None], picture[None].astype(np.float32))[0]
+        return near
+
+    def steepest(self, slope: Picture) -> Picture:
+        """Return the direction of steepest ascent, of size 1 in the norm."""
+        along: Picture = self.rules.steepest(torch.from_numpy(slope[None])).numpy()[0]
+        return along
+
+    def allows(self, picture: Picture) -> bool:
+        """Tell whether a picture keeps the rules."""
+        return bool(self.rules.allows(self.clean[None], picture[None])[0])
+
+
+@dataclass(frozen=True)
+class ScoreAttack(Attack):
+    """Base of the attacks on verifiers that answer a number; subclasses write ``walk``."""
+
+    access: ClassVar[Access] = Access.SCORE
+    seeks: ClassVar[Literal["any", "smallest"]] = "any"
+
+    @abstractmethod
+    def walk(self, game: ScoreGame) -> Walk[None]:
+        """Climb the margin of one pair; ended from outside at the first win or at the cap."""
+
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        """Play all pairs at once; return wins, or the pictures that came nearest to one."""
+        shown = probe.images.copy()
+        left = questions_left(oracle, threat)
+
+        def walk_of(row: int) -> Walk[Picture | None]:
+            game = ScoreGame(
+                clean=probe.images[row],
+                rules=threat.take(np.array([row])),
+                random=rng.streams[row],
+                grain=1 / 255 if oracle.quantise else 0.0,
+                questions=int(left[row]),
+            )
+            return _watch(self.walk(game), game, shown[row])
+
+        drive(oracle, oracle.score, threat, walk_of)
+        return shown
+
+
+def _watch(walk: Walk[None], game: ScoreGame, shown: Picture) -> Walk[Picture | None]:
+    """Pass questions and answers on, copy the best picture to ``shown``, end at the first win."""
+    best = -np.inf
+    try:
+        pictures = next(walk)
+        while True:
+            # A verifier that answers no number has said nothing good about the picture.
+            margins = np.nan_to_num((yield pictures), nan=LOST, neginf=LOST)
+            for k in np.argsort(-margins, kind="stable"):
+                if margins[k] <= best:
+                    break
+                if game.allows(pictures[k]):
+                    best, shown[:] = float(margins[k]), pictures[k]
+                    break
+            if best > 0:
+                return None
+            pictures = walk.send(margins)
+    except StopIteration:
+        return None
+    finally:
+        walk.close()

@@ -1,0 +1,82 @@
+"""Bandits: a gradient carried from step to step and shared by neighbours (Ilyas et al. 2019).
+
+Two of the three questions of a step correct the carried gradient, the prior, on a small grid; the
+third looks at the picture itself. Deviations: the width of the probes is a root mean square change,
+so that one setting fits every picture size, and is at least a grey level before a verifier that
+takes 8-bit pictures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
+
+_GREY = 1 / 255
+
+
+@register("bandits")
+@dataclass(frozen=True)
+class Bandits(ScoreAttack):
+    """Gradient descent with a time and a tile prior.
+
+    Args:
+        steps: most steps of two questions and a look.
+        side: width of the prior's grid.
+        radius: root mean square width of the probes, in pixel units.
+        explore: size of the random part of a probe relative to the prior.
+        prior_rate: learning rate of the prior.
+        step_ratio: length of a step relative to eps.
+    """
+
+    steps: int = 5000
+    side: int = 20
+    radius: float = 2.55 * _GREY
+    explore: float = 0.1
+    prior_rate: float = 0.1
+    step_ratio: float = 0.1
+
+    paper: ClassVar[str] = "Ilyas, Engstrom and Madry, ICLR 2019 (arXiv:1807.07978)"
+
+    def walk(self, game: ScoreGame) -> Walk[None]:
+        """Probe on both sides of the prior, correct it, step along it."""
+        colours, height, width = game.clean.shape
+        shape = (colours, min(self.side, height), min(self.side, width))
+        prior = np.zeros(shape, dtype=np.float32)
+        x, reach = game.clean, np.float32(max(self.radius, game.grain))
+        for _ in range(self.steps):
+            noise = game.random.standard_normal(shape, dtype=np.float32)
+            noise /= np.float32(np.sqrt(noise.size))
+            sides = [prior + sign * np.float32(self.explore) * noise for sign in (1, -1)]
+            probes = [x + reach * _even(_tiled(side, game.clean)) for side in sides]
+            margins = yield np.clip(np.stack([*probes, x]), 0, 1)
+            rise = (margins[0] - margins[1]) / (float(reach) * self.explore)
+            prior = self._corrected(prior, np.float32(rise) * noise, game.rules.norm == "linf")
+            along = game.steepest(_tiled(prior, game.clean))
+            x = game.project(x + np.float32(self.step_ratio * game.eps) * along)
+
+    def _corrected(self, prior: Picture, slope: Picture, linf: bool) -> Picture:
+        if not linf:
+            return prior + np.float32(self.prior_rate) * slope
+        # Exponentiated gradients keep the prior between -1 and 1.
+        real = (prior + 1) / 2
+        up = real * np.exp(np.clip(self.prior_rate * slope, -20, 20))
+        down = (1 - real) * np.exp(np.clip(-self.prior_rate * slope, -20, 20))
+        return np.asarray(2 * up / (up + down) - 1, dtype=np.float32)
+
+
+def _tiled(small: Picture, like: Picture) -> Picture:
+    """Return the grid enlarged to a picture, each cell one tile."""
+    rows = np.arange(like.shape[1]) * small.shape[1] // like.shape[1]
+    columns = np.arange(like.shape[2]) * small.shape[2] // like.shape[2]
+    return small[:, rows[:, None], columns[None]]
+
+
+def _even(direction: Picture) -> Picture:
+    """Return a direction whose root mean square is 1."""
+    return direction / np.float32(max(float(np.sqrt(np.square(direction).mean())), 1e-20))

@@ -1,0 +1,75 @@
+"""SimBA: one direction of an orthonormal basis at a time, forwards or else backwards (Guo 2019).
+
+Deviation: pictures are kept within the budget; the paper lets the change grow with the steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._directions import cosine_basis
+from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
+from onnxfr.errors import SpecError
+
+
+@register("simba")
+@dataclass(frozen=True)
+class SimBA(ScoreAttack):
+    """Tries each direction once, in random order, and begins anew when all were tried.
+
+    Args:
+        steps: most directions tried.
+        basis: ``dct`` (cosine waves) or ``pixel``.
+        share: part of each axis of the spectrum that ``dct`` uses, the lowest frequencies.
+        length: Euclidean length of a step.
+    """
+
+    steps: int = 10_000
+    basis: Literal["dct", "pixel"] = "dct"
+    share: float = 0.25
+    length: float = 0.2
+
+    paper: ClassVar[str] = "Guo et al., ICML 2019 (arXiv:1905.07121)"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.basis not in ("dct", "pixel") or not 0 < self.share <= 1:
+            raise SpecError("the basis is dct or pixel and the share lies in (0, 1]")
+
+    def walk(self, game: ScoreGame) -> Walk[None]:
+        """Go forwards where that helps, else backwards where that helps."""
+        x, best = game.clean, float((yield game.clean[None])[0])
+        colours, height, width = self._extent(game)
+        order: list[int] = []
+        for _ in range(self.steps):
+            if not order:
+                order = game.random.permutation(colours * height * width).tolist()
+            colour, row, column = np.unravel_index(order.pop(), (colours, height, width))
+            along = self._direction(game, int(colour), int(row), int(column))
+            for sign in (1, -1):
+                tried = game.project(x + np.float32(sign * self.length) * along)
+                margin = float((yield tried[None])[0])
+                if margin > best:
+                    x, best = tried, margin
+                    break
+
+    def _extent(self, game: ScoreGame) -> tuple[int, int, int]:
+        colours, height, width = game.clean.shape
+        if self.basis == "pixel":
+            return colours, height, width
+        return colours, max(1, round(height * self.share)), max(1, round(width * self.share))
+
+    def _direction(self, game: ScoreGame, colour: int, row: int, column: int) -> Picture:
+        _, height, width = game.clean.shape
+        along = np.zeros_like(game.clean)
+        if self.basis == "pixel":
+            along[colour, row, column] = 1
+        else:
+            tall, wide = cosine_basis(height, row + 1), cosine_basis(width, column + 1)
+            along[colour] = np.outer(tall[:, row], wide[:, column])
+        return along
