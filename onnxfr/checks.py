@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onnxfr.attacks import AttackResult, make_attack
+from onnxfr.attacks import ATTACKS, AttackResult, make_attack
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -32,6 +32,7 @@ STRONGEST_FIRST = ("cw", "bim", "mim", "fgsm")
 
 _POINT = 0.01
 _NOT_RANDOM = 1e-5
+_SQUARE_QUERIES = 300
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,24 @@ def _flag(name: str, value: float, green: bool, yellow: bool, message: str) -> F
     return Flag(name, light, float(value), message)
 
 
+def _points(pairs: int, *limits: float) -> list[float]:
+    """Return limits in points, widened where they are finer than one pair, two pairs, ..."""
+    return [max(limit, k / pairs if pairs else 0.0) for k, limit in enumerate(limits, start=1)]
+
+
 def unbounded_budget(asr: float) -> Flag:
     """Flag an attack that cannot win even when every pixel may take any value."""
     text = f"{asr:.1%} of pairs fall when the budget is the whole pixel range"
     return _flag("unbounded_budget", asr, asr >= 0.99, asr >= 0.9, text)
 
 
-def growing_budget(eps: Sequence[float], asr: Sequence[float]) -> Flag:
-    """Flag a success rate that falls although the budget grows."""
+def growing_budget(eps: Sequence[float], asr: Sequence[float], pairs: int = 0) -> Flag:
+    """Flag a success rate that falls although the budget grows; ``pairs`` stand behind each."""
+    green, yellow = _points(pairs, _POINT, 3 * _POINT)
     ordered = np.asarray(asr, dtype=np.float64)[np.argsort(eps)]
     drop = float(np.max(np.maximum.accumulate(ordered) - ordered, initial=0.0))
     text = f"the success rate falls by at most {drop:.1%} as the budget grows"
-    return _flag("growing_budget", drop, drop <= _POINT, drop <= 3 * _POINT, text)
+    return _flag("growing_budget", drop, drop <= green, drop <= yellow, text)
 
 
 def order_of_medians(medians: Mapping[str, float], tolerance: float = 0.02) -> Flag:
@@ -90,11 +97,14 @@ def _ratio(a: float, b: float) -> float:
     return float("inf") if b == 0 < a else a / b if b else 1.0
 
 
-def more_effort(name: Literal["more_steps", "more_restarts"], once: float, twice: float) -> Flag:
+def more_effort(
+    name: Literal["more_steps", "more_restarts"], once: float, twice: float, pairs: int = 0
+) -> Flag:
     """Flag an attack that wins clearly more often when its steps or restarts are doubled."""
     gain = twice - once
+    green, yellow = _points(pairs, _POINT, 3 * _POINT)
     text = f"doubling gains {gain:+.1%} success"
-    return _flag(name, gain, gain <= _POINT, gain <= 3 * _POINT, text)
+    return _flag(name, gain, gain <= green, gain <= yellow, text)
 
 
 def black_box_beats_white_box(white: ArrayLike, black: ArrayLike) -> Flag:
@@ -105,10 +115,11 @@ def black_box_beats_white_box(white: ArrayLike, black: ArrayLike) -> Flag:
     return _flag("black_box_beats_white_box", share, not lost.any(), share <= _POINT, text)
 
 
-def harmful_noise(asr: float) -> Flag:
+def harmful_noise(asr: float, pairs: int = 0) -> Flag:
     """Flag a model that falls to noise of the attack's size: no attack is needed there."""
+    green, yellow = _points(pairs, 2 * _POINT, 0.1)
     text = f"{asr:.1%} of pairs fall to random noise of the same size"
-    return _flag("harmful_noise", asr, asr <= 2 * _POINT, asr <= 0.1, text)
+    return _flag("harmful_noise", asr, asr <= green, asr <= yellow, text)
 
 
 def unusable_gradients(bad: ArrayLike, asked: ArrayLike) -> Flag:
@@ -132,8 +143,9 @@ def rounding_gap(won: ArrayLike, won_8bit: ArrayLike) -> Flag:
     """Flag wins that do not survive being saved as an 8-bit picture."""
     kept, rounded = (np.asarray(v, dtype=np.float64) for v in (won, won_8bit))
     gap = float(kept.mean() - rounded.mean()) if kept.size else 0.0
+    green, yellow = _points(kept.size, _POINT, 0.1)
     text = f"{gap:+.1%} of pairs are won in floats only"
-    return _flag("rounding_gap", gap, gap <= _POINT, gap <= 0.1, text)
+    return _flag("rounding_gap", gap, gap <= green, gap <= yellow, text)
 
 
 def finite_differences(by_gradient: ArrayLike, by_scores: ArrayLike) -> Flag:
@@ -148,42 +160,71 @@ def finite_differences(by_gradient: ArrayLike, by_scores: ArrayLike) -> Flag:
 def examine(
     play: Play, probe: Probe, *, norm: Norm, eps: float, seed: int = 0, steps: int = 20
 ) -> list[Flag]:
-    """Run every check that needs no other evaluation, with BIM as the attack."""
+    """Run every check that needs no other evaluation, with BIM as the attack.
+
+    Where only the success rate matters, rows leave as soon as they have won. Pairs that BIM does
+    not win are also tried by Square, which asks for scores only, where that attack is there.
+    """
 
     def attacked(name: str, budget: float, **settings: int) -> AttackResult:
         threat = Threat(norm=norm, eps=budget)
         return make_attack(name, settings)(play(threat), probe, threat, seed=seed)
 
-    def asr(result: AttackResult) -> float:
-        fair = result.won[~result.won_clean]
-        return float(fair.mean()) if fair.size else 0.0
-
     single, plain = attacked("fgsm", eps), attacked("bim", eps, steps=steps)
-    larger = attacked("bim", min(2 * eps, 1.0), steps=steps)
-    longer = attacked("bim", eps, steps=2 * steps)
-    everything = attacked("bim", 1.0, steps=steps)
-    once, twice = (attacked("pgd", eps, steps=steps, restarts=n) for n in (1, 2))
+    fair = ~plain.won_clean
+    pairs = int(fair.sum())
+
+    def asr(result: AttackResult) -> float:
+        return float(result.won[fair].mean()) if pairs else 0.0
+
+    quick = {"steps": steps, "stop_on_win": True}
+    larger = attacked("bim", min(2 * eps, 1.0), **quick)
+    longer = attacked("bim", eps, **(quick | {"steps": 2 * steps}))
+    everything = attacked("bim", 1.0, **quick)
+    once, twice = (attacked("pgd", eps, restarts=n, **quick) for n in (1, 2))
     oracle = play(Threat(norm=norm))
-    return [
-        unbounded_budget(asr(everything)),
-        growing_budget([eps, 2 * eps, 1.0], [asr(plain), asr(larger), asr(everything)]),
-        more_effort("more_steps", asr(plain), asr(longer)),
-        more_effort("more_restarts", asr(once), asr(twice)),
-        single_step_beats_iterative(single.won, plain.won),
-        harmful_noise(_noise_success(play, probe, norm, eps, seed)),
+    flags = [
+        unbounded_budget(asr(everything) if pairs else 1.0),
+        growing_budget([eps, 2 * eps, 1.0], [asr(plain), asr(larger), asr(everything)], pairs),
+        more_effort("more_steps", asr(plain), asr(longer), pairs),
+        more_effort("more_restarts", asr(once), asr(twice), pairs),
+        single_step_beats_iterative(single.won[fair], plain.won[fair]),
+        harmful_noise(_noise_success(play, probe, norm, eps, seed), pairs),
         unusable_gradients(plain.bad_gradients, plain.gradients),
         changing_answers(np.stack([oracle.score(probe.images) for _ in range(3)])),
-        rounding_gap(plain.won, plain.won_8bit),
+        rounding_gap(plain.won[fair], plain.won_8bit[fair]),
         finite_differences(*_slopes(oracle, probe, norm)),
     ]
+    black = _black_box(play, probe, Threat(norm=norm, eps=eps), plain, seed)
+    return (
+        flags
+        if black is None
+        else [*flags, black_box_beats_white_box(plain.won[fair], black[fair])]
+    )
+
+
+def _black_box(
+    play: Play, probe: Probe, threat: Threat, white: AttackResult, seed: int
+) -> NDArray[np.bool_] | None:
+    """Return which pairs Square wins among those BIM left; None where there is no Square."""
+    if "square" not in ATTACKS or threat.norm not in ATTACKS.get("square").norms:
+        return None
+    rows = np.flatnonzero(~white.won & ~white.won_clean)
+    won = np.zeros(len(probe), dtype=np.bool_)
+    if rows.size:
+        capped = Threat(norm=threat.norm, eps=threat.eps, max_queries=_SQUARE_QUERIES)
+        window, games = play(capped).part(rows), probe.take(rows)
+        won[rows] = make_attack("square")(window, games, capped, seed=seed).won
+    return won
 
 
 def single_step_beats_iterative(single: ArrayLike, iterative: ArrayLike) -> Flag:
     """Flag pairs that one step wins and many steps do not."""
     lost = np.asarray(single, dtype=np.bool_) & ~np.asarray(iterative, dtype=np.bool_)
     share = float(lost.mean()) if lost.size else 0.0
+    green, yellow = _points(lost.size, _POINT, 0.05)
     text = f"{int(lost.sum())} of {lost.size} pairs fall to one step but not to many"
-    return _flag("single_step_beats_iterative", share, share <= _POINT, share <= 0.05, text)
+    return _flag("single_step_beats_iterative", share, share <= green, share <= yellow, text)
 
 
 def _noise_success(play: Play, probe: Probe, norm: Norm, eps: float, seed: int) -> float:

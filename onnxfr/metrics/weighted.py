@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from onnxfr.metrics._checks import Floats, both_classes, flags, fraction, pair_scores
+from onnxfr.metrics._checks import Floats, both_classes, flags, floats, fraction, pair_scores
 from onnxfr.metrics.bootstrap import Statistic
 from onnxfr.metrics.protocols import distance_grid, fold_ids, squared_distances
 
@@ -26,6 +26,23 @@ def weighted_rate(hits: ArrayLike, among: ArrayLike | None = None) -> Statistic:
     base = np.ones(true.size, np.bool_) if among is None else flags(among, "among", true.size)
     numerator, denominator = (true & base).astype(np.float64), base.astype(np.float64)
     return lambda weights: _ratio(weights @ numerator, weights @ denominator)
+
+
+def weighted_median(cost: ArrayLike) -> Statistic:
+    """Smallest cost that at least half of the weight does not exceed; failures are infinite."""
+    values = floats(cost, "cost")
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+
+    def statistic(weights: Floats) -> Floats:
+        below = np.cumsum(weights[:, order], axis=1)
+        total = below[:, -1:]
+        lower = np.argmax(below >= total / 2, axis=1)
+        upper = np.argmax(below > total / 2, axis=1)
+        middle = (ranked[lower] + ranked[upper]) / 2
+        return np.where(total[:, 0] > 0, middle, np.nan)
+
+    return statistic
 
 
 def weighted_kfold_accuracy(
