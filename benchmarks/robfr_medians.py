@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from onnxfr.evaluators.outcomes import Attacked, attacked_groups
 from onnxfr.evaluators.planning import RunCell, manifest_of, plan_run, worker_context
-from onnxfr.evaluators.white_box_results import Attacked, attacked_groups
 from onnxfr.metrics.attack_success import median_cost, robfr_score
 from onnxfr.paths import cache_dir
 from onnxfr.runs.spec import make_spec
@@ -60,7 +60,9 @@ def work(folder: Path, model: str, options: argparse.Namespace, until: float) ->
     context, run = worker_context(cache), RunCell(cache)
     plans = [plan_run(spec_of(model, options.data, CHEAP, options.pairs), context)]
     if options.cw_pairs:
-        plans.append(plan_run(spec_of(model, options.data, (options.cw,), options.cw_pairs), context))
+        plans.append(
+            plan_run(spec_of(model, options.data, (options.cw,), options.cw_pairs), context)
+        )
     cells = sorted(
         dict.fromkeys(cell for plan in plans for cell in plan.cells), key=lambda c: -c.priority
     )

@@ -183,9 +183,15 @@ def records_of(
             "gradients_to_win": first_win[k],
         }
         records.append(record | _pictures(probe, result.images, k, probe.ids[k] in shown))
-    for row, reason in games.unplayable.items():
-        records.append(_identity(pairs, row, rules) | {"outcome": "unplayable", "reason": reason})
-    return records
+    return [*records, *unplayed(pairs, games, rules)]
+
+
+def unplayed(pairs: PairSet, games: Games, rules: Rules) -> list[dict[str, Any]]:
+    """Return the records of pairs that have no game, with the reason."""
+    return [
+        _identity(pairs, row, rules) | {"outcome": "unplayable", "reason": reason}
+        for row, reason in games.unplayable.items()
+    ]
 
 
 def gradients_to_win(result: AttackResult) -> list[int | None]:

@@ -8,6 +8,7 @@ interruptions change float rounding at most.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from onnxfr.attacks import Attack, make_attack
+from onnxfr.attacks._iterative import IterativeGradient
 from onnxfr.checks import examine
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import (
@@ -25,6 +27,7 @@ from onnxfr.evaluators.attacked import (
     games_for,
     is_randomised,
     records_of,
+    unplayed,
 )
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
@@ -43,7 +46,8 @@ CHECKS = "checks"
 _MOST_ROWS = 50
 _PRIORITY = 50.0
 _RUNS_OF_A_SEARCH = {"ours": 5, "robfr": 13}
-_GRADIENTS_OF_CHECKS = 80
+_GRADIENTS_OF_CHECKS = 100
+_STEPS_OF_OTHERS = 300
 
 
 @EVALUATORS.register("white_box")
@@ -179,9 +183,12 @@ class WhiteBox(Evaluator):
             games = _refuse(games, "the model has no differentiable form: attack it by queries")
         if checking:
             return [record | common for record in _flags(context, cell, games, rules)]
-        fought = fight(model, games.probe, attack, rules)
-        context.report(len(games.rows), len(games.rows))
-        records = records_of(pairs, games, fought, cell.params["shown"])
+        if not len(games.probe):
+            records = unplayed(pairs, games, rules)
+        else:
+            fought = fight(model, games.probe, attack, rules)
+            records = records_of(pairs, games, fought, cell.params["shown"])
+        context.report(len(records), len(records))
         return [{"seeks": attack.seeks} | record | common for record in records]
 
     def summarise(self, records: pa.Table) -> list[Result]:
@@ -192,11 +199,10 @@ class WhiteBox(Evaluator):
 def expected_gradients(attack: Attack) -> int:
     """Return about how many gradients an attack asks per pair, for estimates of time."""
     inner = getattr(attack, "attack", attack)
-    views = getattr(inner, "views", tuple)()
-    once = getattr(inner, "steps", 300)
-    for view in views:
-        once *= view.copies
-    once *= getattr(inner, "restarts", 1) * (1 + getattr(inner, "neighbours", 0))
+    once = int(getattr(inner, "steps", _STEPS_OF_OTHERS))
+    if isinstance(inner, IterativeGradient):
+        once *= inner.restarts * (1 + inner.neighbours)
+        once *= math.prod(view.copies for view in inner.views())
     if attack is not inner:
         once *= _RUNS_OF_A_SEARCH[attack.parameters()["schedule"]]
     return int(once * (1 + getattr(attack, "bisections", 0)))

@@ -33,6 +33,8 @@ STRONGEST_FIRST = ("cw", "bim", "mim", "fgsm")
 _POINT = 0.01
 _NOT_RANDOM = 1e-5
 _SQUARE_QUERIES = 300
+_LARGEST_PAIR = 0.1
+"""With fewer than ten pairs a single one is no longer small change."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,20 @@ def _flag(name: str, value: float, green: bool, yellow: bool, message: str) -> F
 
 
 def _points(pairs: int, *limits: float) -> list[float]:
-    """Return limits in points, widened where they are finer than one pair, two pairs, ..."""
-    return [max(limit, k / pairs if pairs else 0.0) for k, limit in enumerate(limits, start=1)]
+    """Return limits in points, widened where one pair, two pairs, ... are more than that."""
+    one = min(1 / pairs, _LARGEST_PAIR) if pairs else 0.0
+    return [max(limit, k * one) for k, limit in enumerate(limits, start=1)]
 
 
 def unbounded_budget(asr: float) -> Flag:
     """Flag an attack that cannot win even when every pixel may take any value."""
     text = f"{asr:.1%} of pairs fall when the budget is the whole pixel range"
     return _flag("unbounded_budget", asr, asr >= 0.99, asr >= 0.9, text)
+
+
+def _nothing_to_check() -> Flag:
+    text = "every pair is wrong without an attack: there was nothing to check"
+    return Flag("unbounded_budget", "yellow", 0.0, text)
 
 
 def growing_budget(eps: Sequence[float], asr: Sequence[float], pairs: int = 0) -> Flag:
@@ -184,7 +192,7 @@ def examine(
     once, twice = (attacked("pgd", eps, restarts=n, **quick) for n in (1, 2))
     oracle = play(Threat(norm=norm))
     flags = [
-        unbounded_budget(asr(everything) if pairs else 1.0),
+        unbounded_budget(asr(everything)) if pairs else _nothing_to_check(),
         growing_budget([eps, 2 * eps, 1.0], [asr(plain), asr(larger), asr(everything)], pairs),
         more_effort("more_steps", asr(plain), asr(longer), pairs),
         more_effort("more_restarts", asr(once), asr(twice), pairs),

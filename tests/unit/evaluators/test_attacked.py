@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
+from toy_faces import Dice
 
 from onnxfr.attacks import make_attack
 from onnxfr.data.pairs import open_pairs
@@ -22,11 +22,11 @@ from onnxfr.evaluators.attacked import (
     records_of,
 )
 from onnxfr.evaluators.games import blocks_of, clean_threshold, load_games, rows_of
-from onnxfr.models.wrapper import FRModel, load_model
+from onnxfr.models.wrapper import load_model
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
-from onnxfr.types import Embeddings, Goal, Images
+from onnxfr.types import Goal
 
 World = tuple[Context, ModelRef, DataRef]
 
@@ -81,24 +81,6 @@ def test_pairs_without_a_game_are_recorded_too(world: World, tmp_path: Path) -> 
     fought = fight(load_model(model.ref), games.probe, make_attack("fgsm"), rules_of(world))
     record = records_of(context.pairs(data), games, fought)[-1]
     assert (record["outcome"], record["reason"]) == ("unplayable", "no face")
-
-
-class Dice(FRModel):
-    def __init__(self, inner: FRModel) -> None:
-        self.inner, self.card = inner, inner.card
-        self._random = np.random.default_rng(0)
-
-    @property
-    def differentiable(self) -> bool:
-        return True
-
-    def embed(self, images: Images) -> Embeddings:
-        noise = self._random.standard_normal(images.shape, dtype=np.float32)
-        return self.inner.embed(np.asarray(images + 0.2 * noise, dtype=np.float32))
-
-    def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
-        noise = torch.as_tensor(self._random.standard_normal(tuple(images.shape)))
-        return self.inner.embed_grad(images + 0.2 * noise.to(images.dtype))
 
 
 def test_a_randomised_model_is_recognised_and_judged_over_fresh_draws(world: World) -> None:

@@ -9,22 +9,34 @@ from typing import Any
 import cv2
 import numpy as np
 import onnx
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.evaluators.planning import RunCell, manifest_of, plan_run, worker_context
 from onnxfr.models.admission import admit
+from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.spec import RunSpec, make_spec
 from onnxfr.runs.store import RunStore
-from onnxfr.types import Pixels
+from onnxfr.types import Embeddings, Images, Pixels
 
 
-def make_model(folder: Path, seed: int = 0) -> Path:
-    """Admit a network that averages patches and projects them."""
+def make_model(folder: Path, seed: int = 0, grey_levels: int | None = None) -> Path:
+    """Admit a network that averages patches and projects them.
+
+    ``grey_levels`` puts a layer in front that rounds the picture to so many: no gradient passes it.
+    """
+    levels = np.array(255 / (grey_levels or 255), dtype=np.float32)
+    shattering = [
+        helper.make_node("Div", ["data", "levels"], ["divided"]),
+        helper.make_node("Round", ["divided"], ["rounded"]),
+        helper.make_node("Mul", ["rounded", "levels"], ["seen"]),
+    ]
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((192, 32)).astype(np.float32)
     graph = helper.make_graph(
         [
-            helper.make_node("Sub", ["data", "grey"], ["centred"]),
+            *(shattering if grey_levels else ()),
+            helper.make_node("Sub", ["seen" if grey_levels else "data", "grey"], ["centred"]),
             helper.make_node(
                 "AveragePool", ["centred"], ["pooled"], kernel_shape=[14, 14], strides=[14, 14]
             ),
@@ -37,6 +49,7 @@ def make_model(folder: Path, seed: int = 0) -> Path:
         [
             numpy_helper.from_array(weight, "weight"),
             numpy_helper.from_array(np.array(127.5, dtype=np.float32), "grey"),
+            *([numpy_helper.from_array(levels, "levels")] if grey_levels else ()),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
@@ -65,6 +78,26 @@ def write_picture(path: Path, coarse: Any, size: int = 112) -> Pixels:
     pixels: Pixels = np.clip(255 * smooth, 0, 255).astype(np.uint8)
     cv2.imwrite(str(path), pixels[:, :, ::-1])
     return pixels
+
+
+class Dice(FRModel):
+    """Adds fresh noise to the picture at every call."""
+
+    def __init__(self, inner: FRModel) -> None:
+        self.inner, self.card = inner, inner.card
+        self._random = np.random.default_rng(0)
+
+    @property
+    def differentiable(self) -> bool:
+        return True
+
+    def embed(self, images: Images) -> Embeddings:
+        noise = self._random.standard_normal(images.shape, dtype=np.float32)
+        return self.inner.embed(np.asarray(images + 0.2 * noise, dtype=np.float32))
+
+    def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
+        noise = torch.as_tensor(self._random.standard_normal(tuple(images.shape)))
+        return self.inner.embed_grad(images + 0.2 * noise.to(images.dtype))
 
 
 def make_plan_spec(
