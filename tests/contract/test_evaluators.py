@@ -34,6 +34,14 @@ from onnxfr.runs.store import RunStore
 
 NAMES = EVALUATORS.names()
 SMALL: dict[str, dict[str, Any]] = {
+    "white_box": {
+        "attacks": ["smallest:fgsm", "bim(steps=3)"],
+        "norms": ["linf"],
+        "linf": ["8/255"],
+        "pairs": 4,
+        "checks": 2,
+        "precision": "float64",
+    },
     "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
 }
 """Parameters that keep a run short; an evaluator without an entry runs as it is."""
