@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import onnx
 
 from onnxfr.errors import UnreadableModel
 from onnxfr.exporters.base import EXPORTERS, Exported, Options, detect
-from onnxfr.models.admission import Admission, admit
+from onnxfr.models.admission import Admission, admit, safe_name
 from onnxfr.models.card import CARD_FILE, Source, write_card
 from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.models.preprocessing_probe import LabelledPairs
@@ -59,6 +59,42 @@ def export_model(
         raise UnreadableModel(f"{source}: expected a model file or folder, found none")
     chosen, place = (EXPORTERS.get(framework), source) if framework else detect(source)
     exported = chosen.export(place, options)
+    told = (f"reader held against {chosen.checked}",) if chosen.checked else ()
+    return write_model(
+        replace(exported, notes=(*exported.notes, *told)),
+        folder,
+        source=_source_of(place),
+        preprocess=preprocess,
+        pairs=pairs,
+        output=output,
+        name=name or safe_name(place.stem),
+        overwrite=overwrite,
+    )
+
+
+def write_model(
+    exported: Exported,
+    folder: Path,
+    *,
+    name: str,
+    source: Source | None = None,
+    preprocess: str | None = None,
+    pairs: LabelledPairs | None = None,
+    output: str | None = None,
+    overwrite: bool = False,
+) -> Export:
+    """Turn an exported graph, also one that came from no file, into a model folder.
+
+    Args:
+        exported: what an exporter returned.
+        folder: where to write; must not exist unless ``overwrite``.
+        name: the model's name.
+        source: the file the graph was read from.
+        preprocess: states the preprocessing, for example ``rgb,pm1``.
+        pairs: labelled faces that decide the preprocessing, unless it is stated.
+        output: name of the embedding among several answers.
+        overwrite: replace a model already there.
+    """
     hint = exported.preprocessing
     origin: Origin = "source" if hint else "graph"
     if preprocess is not None:
@@ -68,7 +104,7 @@ def export_model(
     elif hint is not None:
         preprocess = as_text(hint)
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / f"{place.stem}.onnx"
+        path = Path(temporary) / f"{safe_name(name)}.onnx"
         onnx.save_model(exported.model, path)
         admission = admit(
             path,
@@ -78,10 +114,9 @@ def export_model(
             output=output,
             name=name,
             overwrite=overwrite,
-            facts=_facts(exported, place),
+            facts=_facts(exported, source),
         )
-    told = (*exported.notes, *([f"reader held against {chosen.checked}"] if chosen.checked else ()))
-    card = admission.card.model_copy(update={"notes": (*told, *admission.card.notes)})
+    card = admission.card.model_copy(update={"notes": (*exported.notes, *admission.card.notes)})
     write_card(card, folder / CARD_FILE)
     return Export(exported, _with_card(admission, card), origin)
 
@@ -98,16 +133,19 @@ def _with_card(admission: Admission, card: Any) -> Admission:
     return Admission(admission.folder, card, admission.probe, admission.hints, admission.output)
 
 
-def _facts(exported: Exported, place: Path) -> dict[str, Any]:
+def _facts(exported: Exported, source: Source | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"framework": exported.framework}
     if exported.architecture:
         facts["architecture"] = exported.architecture
     if exported.template:
         facts["template"] = exported.template
-    if place.is_file():
-        with place.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        facts["source"] = Source(file=place.name, sha256=digest)
-    else:
-        facts["source"] = Source(file=place.name)
+    if source is not None:
+        facts["source"] = source
     return facts
+
+
+def _source_of(place: Path) -> Source:
+    if not place.is_file():
+        return Source(file=place.name)
+    with place.open("rb") as opened:
+        return Source(file=place.name, sha256=hashlib.file_digest(opened, "sha256").hexdigest())

@@ -83,7 +83,7 @@ def admit(
         dynamic=core.dynamic,
     )
     proof = _prove(core, chosen, normal)
-    card = _card(vendor, core, chosen, normal, proof, name or _safe_name(path.stem), facts or {})
+    card = _card(vendor, core, chosen, normal, proof, name or safe_name(path.stem), facts or {})
     _write(folder, card, normal)
     return Admission(folder, card, probe, core.hints, core.output)
 
@@ -186,7 +186,8 @@ def _card(
     return Card.model_validate(fields | facts)
 
 
-def _safe_name(stem: str) -> str:
+def safe_name(stem: str) -> str:
+    """Return a file's stem as a model's name: letters, digits, dots and dashes only."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)
     return kept.strip(".-_")[:100] or "model"
 
