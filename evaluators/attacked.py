@@ -159,9 +159,10 @@ def records_of(
     result, probe, rules = fought.result, games.probe, fought.rules
     first_win = gradients_to_win(result)
     measured = distortion(probe.images, result.images)
+    no_pictures = dict.fromkeys((*PICTURES, "difference_gain"))
     records = []
     for k, row in enumerate(games.rows.tolist()):
-        record = _identity(pairs, row, rules) | {
+        record = identity_of(pairs, row, rules) | {
             "outcome": "played",
             "reason": None,
             "randomised": fought.randomised,
@@ -182,14 +183,15 @@ def records_of(
             "bad_gradients": int(result.bad_gradients[k]),
             "gradients_to_win": first_win[k],
         }
-        records.append(record | _pictures(probe, result.images, k, probe.ids[k] in shown))
+        kept = pictures_of(probe, result.images, k) if probe.ids[k] in shown else no_pictures
+        records.append(record | kept)
     return [*records, *unplayed(pairs, games, rules)]
 
 
 def unplayed(pairs: PairSet, games: Games, rules: Rules) -> list[dict[str, Any]]:
     """Return the records of pairs that have no game, with the reason."""
     return [
-        _identity(pairs, row, rules) | {"outcome": "unplayable", "reason": reason}
+        identity_of(pairs, row, rules) | {"outcome": "unplayable", "reason": reason}
         for row, reason in games.unplayable.items()
     ]
 
@@ -210,7 +212,8 @@ def gradients_to_win(result: AttackResult) -> list[int | None]:
     return found
 
 
-def _identity(pairs: PairSet, row: int, rules: Rules) -> dict[str, Any]:
+def identity_of(pairs: PairSet, row: int, rules: Rules) -> dict[str, Any]:
+    """Return the columns that say which game a record is about."""
     left, right = pairs.images[int(pairs.left[row])], pairs.images[int(pairs.right[row])]
     eps = rules.threat.eps
     return {
@@ -228,9 +231,8 @@ def _identity(pairs: PairSet, row: int, rules: Rules) -> dict[str, Any]:
     }
 
 
-def _pictures(probe: Probe, images: Images, k: int, shown: bool) -> dict[str, Any]:
-    if not shown:
-        return dict.fromkeys((*PICTURES, "difference_gain"))
+def pictures_of(probe: Probe, images: Images, k: int) -> dict[str, Any]:
+    """Return game k as small pictures: clean, attacked, the change enlarged, the reference."""
     assert probe.references is not None, "games are made with their references"
     change = images[k] - probe.images[k]
     gain = float(0.5 / max(np.abs(change).max(), 1e-6))

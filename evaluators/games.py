@@ -182,7 +182,8 @@ def _picture(source: ImageSource, crops: CropStore | None, size: tuple[int, int]
         return str(error)
     if isinstance(pixels, Rejection):
         return f"{source.id}: {pixels.reason}"
-    return fit_array(to_images([pixels]), size)
+    # Interpolation may leave [0, 1] by a rounding error, which a probe would refuse.
+    return np.clip(fit_array(to_images([pixels]), size), 0.0, 1.0)
 
 
 def _stack(pictures: Sequence[Images | str], size: tuple[int, int]) -> Images:

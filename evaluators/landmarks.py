@@ -26,11 +26,7 @@ def find_landmarks(context: Context, images: Images, source: str) -> NDArray[np.
         source: the path of a 2d106det ONNX file, or ``accept-licence`` to fetch it under its
             licence (non-commercial research only).
     """
-    if not source:
-        raise SpecError(
-            "this attack needs facial landmarks; set landmarks to the path of a 2d106det ONNX "
-            f"file, or to {_CONSENT!r} to fetch it (non-commercial research only)"
-        )
+    check_landmarks(source)
     network, sha256 = _network(source)
     space = context.embeddings.space(sha256, "landmarks")
     pixels = np.round(images.transpose(0, 2, 3, 1) * 255).astype(np.uint8)
@@ -51,6 +47,15 @@ def find_landmarks(context: Context, images: Images, source: str) -> NDArray[np.
     if missing.size:
         space.put([keys[k] for k in missing], points[missing])
     return points.reshape(len(images), COUNT, 2)
+
+
+def check_landmarks(source: str) -> None:
+    """Raise unless it is said where landmarks come from; plans ask before hours of work."""
+    if not source:
+        raise SpecError(
+            "this attack needs facial landmarks; set landmarks to the path of a 2d106det ONNX "
+            f"file, or to {_CONSENT!r} to fetch it (non-commercial research only)"
+        )
 
 
 @cache

@@ -32,6 +32,17 @@ _NAMES = {
     "worst_accuracy_by_identity": "Right under every condition, people resampled",
     "p_holm": "McNemar, p after Holm's correction",
     "mce": "Errors relative to the first model (mCE)",
+    "asr_all": "Attack success, all pairs",
+    "asr_all_float": "Attack success before rounding to 8 bits",
+    "asr_clean_correct": "Attack success on pairs right before it",
+    "asr_unattacked": "Wrong without an attack, same resizing",
+    "asr_level": "Attack success by knowledge",
+    "robust_acc": "Accuracy under attack",
+    "source_strength": "Mean success on other models (source strength)",
+    "target_weakness": "Mean success of other models (target weakness)",
+    "transfer_mean": "Mean success between different models",
+    "transfer_gain": "Difference of two attacks' mean transfer",
+    "transfer_gain_p": "p of that difference",
     "pairs": "Pairs",
     "genuine_pairs": "Genuine pairs",
     "impostor_pairs": "Impostor pairs",
@@ -39,6 +50,7 @@ _NAMES = {
     "unreadable_pairs": "Pairs left out, picture unreadable",
 }
 _COUNTS = {name for name in _NAMES if name.endswith("pairs")}
+_TRANSFER = ("source_strength", "target_weakness", "transfer_mean", "transfer_gain")
 _SHARES = (
     "acc",
     "worst",
@@ -53,7 +65,7 @@ _SHARES = (
     "zero_fmr",
     "rr",
 )
-_SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance")
+_SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance", *_TRANSFER)
 
 
 def measure_name(result: Result) -> str:

@@ -103,11 +103,12 @@ def joined_gradient(
         return torch.stack([values.detach(), *others]).mean(0), gradient
     total = torch.zeros_like(image)
     seen = []
-    for margin in margins:
+    for left, margin in zip(reversed(range(len(margins))), margins, strict=True):
         value = margin()
         seen.append(value.detach())
         pull = -torch.nn.functional.softplus(-value / _SOFTNESS) if mode == "loss" else value
-        gradient = torch.autograd.grad(pull.sum(), image)[0]
+        # Members look through one and the same view, whose graph must outlive all but the last.
+        gradient = torch.autograd.grad(pull.sum(), image, retain_graph=left > 0)[0]
         if mode == "gradient":
             size = gradient.reshape(len(gradient), -1).abs().sum(1).clamp_min(1e-12)
             gradient = gradient / size.reshape(-1, *[1] * (gradient.ndim - 1))

@@ -43,6 +43,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "precision": "float64",
     },
     "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
+    "transfer": {"attacks": ["mim"], "steps": 4, "pairs": 16},
 }
 """Parameters that keep a run short; an evaluator without an entry runs as it is."""
 TYPES = {

@@ -114,3 +114,14 @@ def test_hooks_see_every_convolution_and_an_idle_hook_changes_nothing(
     assert seen == [(0, (2, 8, 8, 8)), (1, (2, 16, 4, 4))]
     with pytest.raises(UnsupportedModel, match="out of reach"):
         embed_hooked(Shattered(members[0]), x, watch)
+
+
+@pytest.mark.parametrize("mode", ["margin", "loss", "alternating", "gradient"])
+def test_members_may_look_through_shared_views(
+    members: tuple[OnnxModel, OnnxModel], mode: Mode
+) -> None:
+    together = game(Ensemble(members, THRESHOLDS, mode))
+    attack = make_attack("lgc+dim", {"steps": 2})
+    result = attack(together, tiny_probe(4), together.threat)
+    assert (result.gradients[~result.won_clean] == 2).all()
+    assert not result.bad_gradients.any()

@@ -20,11 +20,14 @@ from onnxfr.runs.store import RunStore
 from onnxfr.types import Embeddings, Images, Pixels
 
 
-def make_model(folder: Path, seed: int = 0, grey_levels: int | None = None) -> Path:
-    """Admit a network that averages patches and projects them.
+def make_model(
+    folder: Path, seed: int = 0, grey_levels: int | None = None, size: int = 112
+) -> Path:
+    """Admit a network that averages 8 x 8 patches of a picture and projects them.
 
     ``grey_levels`` puts a layer in front that rounds the picture to so many: no gradient passes it.
     """
+    patch = [size // 8, size // 8]
     levels = np.array(255 / (grey_levels or 255), dtype=np.float32)
     shattering = [
         helper.make_node("Div", ["data", "levels"], ["divided"]),
@@ -38,13 +41,13 @@ def make_model(folder: Path, seed: int = 0, grey_levels: int | None = None) -> P
             *(shattering if grey_levels else ()),
             helper.make_node("Sub", ["seen" if grey_levels else "data", "grey"], ["centred"]),
             helper.make_node(
-                "AveragePool", ["centred"], ["pooled"], kernel_shape=[14, 14], strides=[14, 14]
+                "AveragePool", ["centred"], ["pooled"], kernel_shape=patch, strides=patch
             ),
             helper.make_node("Flatten", ["pooled"], ["flat"]),
             helper.make_node("MatMul", ["flat", "weight"], ["embedding"]),
         ],
         folder.name,
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ["N", 3, 112, 112])],
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ["N", 3, size, size])],
         [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["N", 32])],
         [
             numpy_helper.from_array(weight, "weight"),

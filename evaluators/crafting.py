@@ -1,0 +1,171 @@
+"""Adversarial pictures made with surrogates, and what another model makes of them.
+
+Shared by the transfer evaluator and by suites. Pictures are made at the first surrogate's size,
+rounded to 8 bits as a file would hold them, and fitted to each target's size afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfr.attacks import Attack, make_attack
+from onnxfr.errors import SpecError
+from onnxfr.evaluators.games import clean_threshold
+from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.ensemble import Ensemble, Mode
+from onnxfr.models.wrapper import FRModel
+from onnxfr.oracle import Oracle
+from onnxfr.probe import Probe, round8
+from onnxfr.runs.cells import DataRef, ModelRef
+from onnxfr.runs.context import Context
+from onnxfr.threat import Threat, read_eps
+from onnxfr.types import Embeddings, Goal, Images, Norm
+
+_BLOCK = 32
+_OUT_OF_REACH = 1.5
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """One model, or several attacked as one, with the threshold of each."""
+
+    members: tuple[FRModel, ...]
+    thresholds: tuple[Threshold, ...]
+    mode: Mode = "margin"
+
+    def oracle(self, probe: Probe, threat: Threat, goal: Goal, *, reachable: bool = True) -> Oracle:
+        """Return a window on the surrogate; out of reach, nothing ever counts as won."""
+        far = -_OUT_OF_REACH if goal is Goal.DODGE else _OUT_OF_REACH
+        values = [entry.value if reachable else far for entry in self.thresholds]
+        if len(self.members) == 1:
+            return Oracle(self.members[0], probe, threat, goal=goal, threshold=values[0])
+        return Oracle(Ensemble(self.members, values, self.mode), probe, threat, goal=goal)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a target says to clean, passed-through, float and 8-bit pictures: cosines, ``(N,)``.
+
+    ``passed`` is the clean picture on the way the adversarial one takes, through the source's size:
+    what resizing alone does.
+    """
+
+    clean: NDArray[np.float32]
+    passed: NDArray[np.float32]
+    float32: NDArray[np.float32]
+    rounded: NDArray[np.float32]
+
+
+def transfer_attack(name: str, steps: int) -> Attack:
+    """Return the attack of a name, with a number of steps where it has steps to speak of."""
+    attack = make_attack(name)
+    if attack.seeks != "any":
+        raise SpecError(
+            f"{name} looks for the smallest change, which no other model is fooled by; transfer "
+            "needs an attack that uses up a budget, such as mim, dim or lgc+tim"
+        )
+    if getattr(attack, "steps", 1) > 1 and "steps=" not in name:
+        attack = make_attack(name, {"steps": steps})
+    return attack
+
+
+def make_surrogate(
+    context: Context,
+    members: Sequence[ModelRef],
+    mode: Mode,
+    data: DataRef,
+    rule: str,
+    *,
+    align: str = "auto",
+) -> Surrogate:
+    """Load the members, each with its own threshold on clean data."""
+    return Surrogate(
+        tuple(context.model(member) for member in members),
+        tuple(clean_threshold(context, member, data, rule, align=align) for member in members),
+        mode,
+    )
+
+
+def craft(
+    surrogate: Surrogate,
+    probe: Probe,
+    attack: Attack,
+    threat: Threat,
+    goal: Goal,
+    *,
+    seed: int,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Images:
+    """Return one adversarial picture per game.
+
+    A pair that the surrogate gets wrong by itself would be left alone by the attack, although the
+    target may get it right: it is attacked with the threshold out of reach.
+    """
+    made = probe.images.copy()
+    for begin in range(0, len(probe), _BLOCK):
+        rows = np.arange(begin, min(begin + _BLOCK, len(probe)))
+        some = probe.take(rows)
+        result = attack(surrogate.oracle(some, threat, goal), some, threat, seed=seed)
+        made[rows] = result.images
+        aside = np.flatnonzero(result.won_clean)
+        if aside.size:
+            few = some.take(aside)
+            window = surrogate.oracle(few, threat, goal, reachable=False)
+            made[rows[aside]] = attack(window, few, threat, seed=seed).images
+        report(int(rows[-1]) + 1, len(probe))
+    return made
+
+
+def ask(target: FRModel, own: Probe, source: Probe, made: Images) -> Answers:
+    """Show pictures to a target.
+
+    Args:
+        target: the model asked.
+        own: the pairs at the target's own size.
+        source: the same pairs at the size the pictures were made at.
+        made: the adversarial pictures.
+    """
+    assert own.references is not None, "games are made with their references"
+    references = embed_all(target, own.references)
+
+    def similarity(pictures: Images) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = np.einsum("nd,nd->n", embed_all(target, pictures), references)
+        return values
+
+    clean = similarity(own.images)
+    moved = own.images.shape != source.images.shape
+    return Answers(
+        clean=clean,
+        passed=similarity(source.images) if moved else clean,
+        float32=similarity(made),
+        rounded=similarity(round8(made)),
+    )
+
+
+def embed_all(model: FRModel, images: Images) -> Embeddings:
+    """Embed pictures block by block, which bounds the memory."""
+    blocks = [
+        model.embed(np.ascontiguousarray(images[k : k + _BLOCK]))
+        for k in range(0, len(images), _BLOCK)
+    ]
+    empty = np.zeros((0, model.card.embedding_dim), dtype=np.float32)
+    return np.concatenate(blocks) if blocks else empty
+
+
+def fooled(similarity: NDArray[np.float32], threshold: float, goal: Goal) -> NDArray[np.bool_]:
+    """Tell which answers are what the attacker wants."""
+    accepted: NDArray[np.bool_] = similarity > threshold
+    return ~accepted if goal is Goal.DODGE else accepted
+
+
+def parse_budget(text: str) -> tuple[Norm, float]:
+    """Return norm and eps of ``linf:8/255`` or ``l2:0.0157``."""
+    norm, _, size = text.partition(":")
+    if norm not in get_args(Norm):
+        raise SpecError(f"a budget is written like linf:8/255 or l2:4/255; got {text!r}")
+    return ("linf" if norm == "linf" else "l2"), read_eps(size)

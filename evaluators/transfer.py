@@ -1,0 +1,190 @@
+"""Do pictures made against one model fool another? The source x target matrix of RobFR, and beyond.
+
+Pictures are made at the source's size with its gradients only, rounded to 8 bits, fitted to each
+target's size and judged at the target's own threshold, frozen on clean data. RobFR scores the
+unrounded pictures; those are kept beside. Sources may be ensembles, and FACESEC's knowledge levels
+choose them by the cards' tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+
+from onnxfr.attacks import Attack
+from onnxfr.errors import DataError, SpecError
+from onnxfr.evaluators.attacked import games_for, needs_of
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
+from onnxfr.evaluators.crafting import craft, make_surrogate, parse_budget, transfer_attack
+from onnxfr.evaluators.faces import needs_alignment
+from onnxfr.evaluators.games import blocks_of
+from onnxfr.evaluators.landmarks import check_landmarks
+from onnxfr.evaluators.surrogates import Source, make_sources
+from onnxfr.evaluators.transfer_records import COLUMNS, Batch
+from onnxfr.evaluators.transfer_results import results_of
+from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
+from onnxfr.runs.context import Context
+from onnxfr.threat import Threat, write_eps
+from onnxfr.types import Goal
+
+
+@EVALUATORS.register("transfer")
+@dataclass(frozen=True)
+class Transfer(Evaluator):
+    """The success of pictures made against sources on targets.
+
+    ``pairs`` is the number per goal; ``sources`` are those of ``make_sources``; ``targets`` are
+    names of models, all by default; ``threshold`` is a rule of ``clean_threshold``, the run's FMR
+    by default; ``landmarks`` says where LGC's landmark network comes from. ``examples`` pairs of
+    each goal keep pictures, the first of them attention maps too.
+    """
+
+    name: ClassVar[str] = "transfer"
+    version: ClassVar[int] = 1
+
+    attacks: tuple[str, ...] = ("mim", "dim")
+    budgets: tuple[str, ...] = ("linf:8/255",)
+    goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
+    steps: int = 100
+    pairs: int | None = 100
+    sources: tuple[str, ...] = ("each",)
+    targets: tuple[str, ...] = ()
+    threshold: str = ""
+    align: Literal["auto", "yes", "no"] = "auto"
+    landmarks: str = ""
+    examples: int = 2
+
+    def plan(self, context: PlanContext) -> list[Cell]:
+        """Return one cell per source, attack, budget, goal and block of pairs."""
+        targets = self._targets(context.models)
+        cards = {model.sha256: context.context.model(model).card for model in context.models}
+        sources = make_sources(self.sources, context.models, targets, cards)
+        attacks = {name: transfer_attack(name, self.steps) for name in self.attacks}
+        if any("landmarks" in needs_of(attack) for attack in attacks.values()):
+            check_landmarks(self.landmarks)
+        cells: list[Cell] = []
+        for data in context.data:
+            self._check_templates(context, data, sources)
+            for source in self._usable(context.context, sources):
+                for name, attack in attacks.items():
+                    cells.extend(self._cells(context, data, source, name, attack))
+        return cells
+
+    def run(self, cell: Cell, context: Context) -> Records:
+        """Return one record per pair and target."""
+        given, goal = cell.params, Goal(cell.condition["goal"])
+        known = {model.sha256: model for model in (cell.model, *cell.others)}
+        members = [known[sha] for sha in given["members"]]
+        attack = transfer_attack(cell.method, given["steps"])
+        games = games_for(
+            context,
+            members[0],
+            cell.data,
+            cell.rows,
+            attack,
+            align=given["align"],
+            seed=cell.seed,
+            landmarks=given["landmarks"],
+        )
+        if games.unplayable and given["strict"]:
+            raise DataError(next(iter(games.unplayable.values())))
+        rule, align = given["threshold"], given["align"]
+        surrogate = make_surrogate(context, members, given["mode"], cell.data, rule, align=align)
+        threat = Threat(norm=cell.condition["norm"], eps=given["eps"])
+        made = craft(
+            surrogate, games.probe, attack, threat, goal, seed=cell.seed, report=context.report
+        )
+        batch = Batch(cell, context, games, made, threat, goal)
+        records = [
+            record
+            for number, sha in enumerate(given["targets"])
+            for record in batch.records(known[sha], number)
+        ]
+        return pa.Table.from_pylist(records, schema=COLUMNS)
+
+    def summarise(self, records: pa.Table) -> list[Result]:
+        """Return success rates of every source and target, their means, and attacks compared."""
+        return results_of(records)
+
+    def _cells(
+        self, plan: PlanContext, data: DataRef, source: Source, name: str, attack: Attack
+    ) -> Iterator[Cell]:
+        others = dict.fromkeys((*source.members[1:], *source.targets))
+        work = getattr(attack, "steps", 1) * len(source.members)
+        for budget in self.budgets:
+            norm, eps = parse_budget(budget)
+            for goal in self.goals:
+                blocks = blocks_of(
+                    plan.context.pairs(data), goal, self.pairs, plan.seed, plan.rows_per_cell
+                )
+                params = {
+                    "members": [member.sha256 for member in source.members],
+                    "mode": source.mode,
+                    "source": source.name,
+                    "targets": [target.sha256 for target in source.targets],
+                    "eps": eps,
+                    "steps": self.steps,
+                    "threshold": self.threshold or f"fmr={plan.fmr:g}",
+                    "align": self.align,
+                    "strict": plan.strict,
+                    "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",
+                    "shown": [name for rows in blocks for name in rows][: self.examples],
+                }
+                for rows in blocks:
+                    yield plan.cell(
+                        self,
+                        source.members[0],
+                        data,
+                        method=name,
+                        params=params,
+                        condition={
+                            "goal": str(goal),
+                            "norm": norm,
+                            "eps": write_eps(eps),
+                            "source": source.name,
+                        },
+                        rows=rows,
+                        others=tuple(others),
+                        cost=Cost(
+                            images=4 * len(rows) * len(source.targets),
+                            gradients=len(rows) * work,
+                        ),
+                    )
+
+    def _targets(self, models: Sequence[ModelRef]) -> tuple[ModelRef, ...]:
+        known = {model.name: model for model in models}
+        missing = [name for name in self.targets if name not in known]
+        if missing:
+            raise SpecError(
+                f"no model of this run is called {missing[0]!r}; targets are {', '.join(known)}"
+            )
+        return tuple(known[name] for name in self.targets) or tuple(models)
+
+    def _usable(self, context: Context, sources: Sequence[Source]) -> list[Source]:
+        """Return the sources that have gradients; models without stay targets."""
+        usable = [
+            source
+            for source in sources
+            if all(context.model(member).differentiable for member in source.members)
+        ]
+        if not usable:
+            raise SpecError(
+                "no model of this run has a differentiable form, so none can be a source of "
+                "transfer attacks; add a surrogate that has one"
+            )
+        return usable
+
+    def _check_templates(self, plan: PlanContext, data: DataRef, sources: Sequence[Source]) -> None:
+        if not needs_alignment(plan.context.pairs(data), self.align):
+            return
+        involved = {model for source in sources for model in (*source.members, *source.targets)}
+        templates = {plan.context.model(model).card.template for model in involved}
+        if len(templates) > 1:
+            raise SpecError(
+                f"these models want faces aligned to {' and '.join(sorted(templates))}, and a crop "
+                "attacked in one template is no crop of another; align the pictures once "
+                "(onnxfr align) and give aligned=yes"
+            )
