@@ -36,6 +36,7 @@ def _register() -> None:
     from onnxfr.cli.report import report
     from onnxfr.cli.run import run
     from onnxfr.cli.serve import serve
+    from onnxfr.cli.suite import suite_app
     from onnxfr.cli.verify import verify
     from onnxfr.cli.zoo import zoo_app
 
@@ -44,6 +45,7 @@ def _register() -> None:
         app.command(command.__name__)(command)
     app.add_typer(zoo_app, name="zoo")
     app.add_typer(data_app, name="data")
+    app.add_typer(suite_app, name="suite")
 
 
 @app.callback()

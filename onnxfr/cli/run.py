@@ -124,7 +124,7 @@ def _work(
     from onnxfr.runs.execute import execute
     from onnxfr.runs.store import RunStore
 
-    cache = _embedding_cache()
+    cache = embedding_cache()
     context = worker_context(cache)
     plan = plan_run(asked, context)
     manifest = manifest_of(plan, context)
@@ -151,7 +151,8 @@ def _work(
     return outcome, store, results
 
 
-def _embedding_cache() -> Path:
+def embedding_cache() -> Path:
+    """Return where embeddings are kept between runs."""
     from onnxfr.paths import cache_dir
 
     return cache_dir() / "embeddings"
@@ -204,7 +205,7 @@ def _preview(asked: RunSpec, output: Path | None, as_json: bool) -> None:
     from onnxfr.runs.execute import missing
     from onnxfr.runs.store import RunStore
 
-    context = worker_context(_embedding_cache())
+    context = worker_context(embedding_cache())
     plan = plan_run(asked, context)
     store = RunStore(_place(asked, output))
     todo = missing(plan.cells, store)

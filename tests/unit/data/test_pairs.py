@@ -150,7 +150,9 @@ def test_without_drops_the_pairs_of_bad_images_and_records_them() -> None:
 
 
 def test_spec_errors_say_what_to_write() -> None:
-    with pytest.raises(UnknownName, match="known: bin, cfp, csv, folder, lfw, orl, pairlist, ytf"):
+    with pytest.raises(
+        UnknownName, match="known: bin, cfp, csv, folder, lfw, orl, pairlist, suite, talfw, ytf"
+    ):
         open_pairs("lfv:somewhere")
     with pytest.raises(DataError, match=r"lfw:PATH"):
         open_pairs("lfw:")

@@ -1,0 +1,273 @@
+"""Fixed adversarial suites: made once from surrogates, then scored like a unit test.
+
+RobFace's idea (Zhang et al. 2025): pictures that were optimised beforehand need neither gradients
+nor queries of the model under test, so the same suite follows a product through its versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import onnxfr
+from onnxfr.data.images import decode, to_images
+from onnxfr.data.suite import (
+    MANIFEST,
+    SuiteFile,
+    SuiteManifest,
+    SuitePair,
+    SuiteSurrogate,
+    open_suite,
+)
+from onnxfr.errors import SpecError, StoreError
+from onnxfr.evaluators.attacked import games_for
+from onnxfr.evaluators.crafting import (
+    Surrogate,
+    craft,
+    embed_all,
+    fooled,
+    make_surrogate,
+    parse_budget,
+    transfer_attack,
+)
+from onnxfr.evaluators.games import Games, clean_threshold, rows_of
+from onnxfr.evaluators.pictures import png, to_pixels
+from onnxfr.metrics.attack_success import AttackSuccess, attack_success
+from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.ensemble import Mode
+from onnxfr.models.geometry import fit_array
+from onnxfr.probe import Probe, round8
+from onnxfr.runs.cells import ModelRef
+from onnxfr.runs.context import Context
+from onnxfr.threat import Threat
+from onnxfr.types import Goal, Images
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOrder:
+    """What a suite is made of; ``threshold`` is a rule of ``clean_threshold``."""
+
+    name: str
+    models: tuple[str, ...]
+    data: str
+    attack: str = "lgc"
+    budget: str = "linf:8/255"
+    goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
+    pairs: int = 100
+    steps: int = 100
+    mode: Mode = "margin"
+    threshold: str = "fmr=1e-3"
+    align: str = "auto"
+    landmarks: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class GoalScore:
+    """How a model stands on the pairs of one goal."""
+
+    goal: Goal
+    success: AttackSuccess
+    wrong_clean: int
+
+
+@dataclass(frozen=True)
+class SuiteScore:
+    """How a model stands on a suite."""
+
+    suite: str
+    model: str
+    threshold: Threshold
+    goals: tuple[GoalScore, ...]
+    notes: tuple[str, ...]
+
+
+def make_suite(
+    context: Context, order: SuiteOrder, folder: Path, report: Progress = lambda a, b: None
+) -> SuiteManifest:
+    """Attack the surrogates as one, and write pictures and manifest into a new folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StoreError(
+            f"{folder} is there already; a suite is never changed: choose a new folder"
+        )
+    members = [context.identify(name) for name in dict.fromkeys(order.models)]
+    data = context.describe(order.data, seed=order.seed)
+    norm, eps = parse_budget(order.budget)
+    attack = transfer_attack(order.attack, order.steps)
+    surrogate = make_surrogate(
+        context, members, order.mode, data, order.threshold, align=order.align
+    )
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    pairs: list[SuitePair] = []
+    for goal in order.goals:
+        games = games_for(
+            context,
+            members[0],
+            data,
+            rows_of(context.pairs(data), goal, order.pairs, order.seed),
+            attack,
+            align=order.align,
+            seed=order.seed,
+            landmarks=order.landmarks,
+        )
+        made = round8(
+            craft(
+                surrogate,
+                games.probe,
+                attack,
+                Threat(norm=norm, eps=eps),
+                goal,
+                seed=order.seed,
+                report=report,
+            )
+        )
+        people = _people(context, order, games)
+        pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
+    card = context.model(members[0]).card
+    manifest = SuiteManifest(
+        name=order.name,
+        made_with=f"onnxfr {onnxfr.__version__}",
+        attack=attack.label,
+        parameters=attack.parameters(),
+        norm=norm,
+        eps=eps,
+        seed=order.seed,
+        mode=order.mode,
+        height=card.input_height,
+        width=card.input_width,
+        template=card.template,
+        data=data.name,
+        data_fingerprint=data.fingerprint,
+        surrogates=_surrogates(members, surrogate),
+        licence=_licence(data.name, surrogate),
+        pairs=tuple(pairs),
+    )
+    (part / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        folder.rmdir()
+    part.rename(folder)
+    return manifest
+
+
+def score_suite(
+    context: Context, model: str, folder: Path, *, rule: str = "fmr=1e-3", data: str | None = None
+) -> SuiteScore:
+    """Score a model on a suite.
+
+    Args:
+        context: where models and caches are.
+        model: the model under test.
+        folder: the suite.
+        rule: how the model's threshold is found, see ``clean_threshold``.
+        data: clean pairs to find it on; the suite's own clean pairs by default, which are few.
+    """
+    manifest, files = open_suite(folder)
+    ref = context.identify(model)
+    clean_pairs = context.describe(data or f"suite:{folder},part=clean")
+    threshold = clean_threshold(context, ref, clean_pairs, rule)
+    loaded = context.model(ref)
+    size = loaded.card.input_size
+
+    def embed(entries: Sequence[SuiteFile]) -> Images:
+        pictures = [decode(files[entry.file].read_bytes(), entry.file) for entry in entries]
+        return embed_all(loaded, fit_array(to_images(pictures), size))
+
+    goals = []
+    for goal in dict.fromkeys(pair.goal for pair in manifest.pairs):
+        mine = [pair for pair in manifest.pairs if pair.goal is goal]
+        references = embed([pair.reference for pair in mine])
+        won_clean, won = (
+            fooled(np.einsum("nd,nd->n", embed(entries), references), threshold.value, goal)
+            for entries in ([pair.clean for pair in mine], [pair.adversarial for pair in mine])
+        )
+        goals.append(GoalScore(goal, attack_success(won_clean, won), int(won_clean.sum())))
+    notes = []
+    if ref.sha256 in {surrogate.sha256 for surrogate in manifest.surrogates}:
+        notes.append("this model helped to make the suite: its score is a white-box one")
+    if loaded.card.template != manifest.template:
+        notes.append(
+            f"the suite is aligned to {manifest.template}, this model wants {loaded.card.template}"
+        )
+    return SuiteScore(manifest.name, ref.name, threshold, tuple(goals), tuple(notes))
+
+
+def _people(
+    context: Context, order: SuiteOrder, games: Games
+) -> list[tuple[str | None, str | None]]:
+    pairs = context.pairs(context.describe(order.data, seed=order.seed))
+    return [
+        (pairs.images[int(pairs.left[row])].identity, pairs.images[int(pairs.right[row])].identity)
+        for row in games.rows
+    ]
+
+
+def _write_goal(
+    folder: Path,
+    goal: Goal,
+    probe: Probe,
+    made: Images,
+    people: Sequence[tuple[str | None, str | None]],
+    surrogate: Surrogate,
+) -> Iterator[SuitePair]:
+    if not len(probe):
+        raise SpecError(f"the data set has no pair to {goal} with; leave that goal out")
+    assert probe.references is not None, "games are made with their references"
+    wins = np.zeros(len(made), dtype=np.int64)
+    for model, threshold in zip(surrogate.members, surrogate.thresholds, strict=True):
+        pair = (
+            embed_all(model, fit_array(x, model.card.input_size)) for x in (made, probe.references)
+        )
+        wins += fooled(np.einsum("nd,nd->n", *pair), threshold.value, goal)
+    place = folder / str(goal)
+    place.mkdir(parents=True)
+    for k, name in enumerate(probe.ids):
+        entries = {}
+        kinds = {"clean": probe.images, "adversarial": made, "reference": probe.references}
+        for kind, images in kinds.items():
+            content = png(to_pixels(images[k]))
+            file = f"{goal}/{k:05d}-{kind}.png"
+            (folder / file).write_bytes(content)
+            entries[kind] = SuiteFile(file=file, sha256=hashlib.sha256(content).hexdigest())
+        yield SuitePair(
+            id=name,
+            goal=goal,
+            clean=entries["clean"],
+            adversarial=entries["adversarial"],
+            reference=entries["reference"],
+            left_identity=people[k][0],
+            right_identity=people[k][1],
+            won_surrogates=int(wins[k]),
+        )
+
+
+def _surrogates(members: Sequence[ModelRef], surrogate: Surrogate) -> tuple[SuiteSurrogate, ...]:
+    return tuple(
+        SuiteSurrogate(
+            name=ref.name,
+            sha256=ref.sha256,
+            licence=model.card.licence,
+            threshold=threshold.value,
+            threshold_origin=threshold.origin,
+        )
+        for ref, model, threshold in zip(
+            members, surrogate.members, surrogate.thresholds, strict=True
+        )
+    )
+
+
+def _licence(data: str, surrogate: Surrogate) -> str:
+    models = ", ".join(f"{model.name} ({model.card.licence})" for model in surrogate.members)
+    return (
+        f"The pictures are copies of {data}, changed: its terms apply to them. They were made with "
+        f"{models}; some licences restrict what is made with the weights. Use them to test "
+        "verifiers that you may test."
+    )

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from onnxfr.cli.suite import suite_app
+from onnxfr.data.images import load_pixels, to_images
+from onnxfr.data.pairs import open_pairs
+from onnxfr.errors import SpecError, StoreError
+from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
+from onnxfr.models.wrapper import load_model
+from onnxfr.runs.context import Context
+
+
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory, toy_model: Path, other_model: Path, toy_faces: Path
+) -> Path:
+    place = tmp_path_factory.mktemp("suites") / "toys"
+    order = SuiteOrder(
+        name="toys",
+        models=(str(toy_model), str(other_model)),
+        data=f"folder:{toy_faces},aligned=yes",
+        attack="mim",
+        steps=5,
+        pairs=6,
+        threshold="fmr=0.1",
+    )
+    make_suite(Context(place.parent / "cache"), order, place)
+    return place
+
+
+def test_a_suite_is_whole_reproducible_and_never_overwritten(
+    made: Path, tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
+) -> None:
+    attacked, clean = open_pairs(f"suite:{made}"), open_pairs(f"suite:{made},part=clean")
+    assert len(attacked) == len(clean) == 12
+    left = [
+        to_images([load_pixels(pairs.images[i]) for i in pairs.left]) for pairs in (attacked, clean)
+    ]
+    assert 4 / 255 < np.abs(left[0] - left[1]).max() <= 8 / 255 + 1e-6
+    order = SuiteOrder(
+        name="toys",
+        models=(str(toy_model), str(other_model)),
+        data=f"folder:{toy_faces},aligned=yes",
+        attack="mim",
+        steps=5,
+        pairs=6,
+        threshold="fmr=0.1",
+    )
+    again = tmp_path / "again"
+    make_suite(Context(tmp_path / "cache"), order, again)
+    assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match="choose a new folder"):
+        make_suite(Context(tmp_path / "cache"), order, again)
+
+
+def test_scores_are_those_of_the_pictures_at_the_models_threshold(
+    made: Path, tmp_path: Path, toy_model: Path
+) -> None:
+    score = score_suite(Context(tmp_path), str(toy_model), made, rule="fixed=0.5")
+    model, pairs = load_model(toy_model), open_pairs(f"suite:{made}")
+    sides = [
+        to_images([load_pixels(pairs.images[i]) for i in side])
+        for side in (pairs.left, pairs.right)
+    ]
+    accepted = model.similarity(*sides) > 0.5
+    by_goal = {str(entry.goal): entry.success.asr_all.value for entry in score.goals}
+    assert by_goal["dodge"] == pytest.approx((~accepted[pairs.same]).mean())
+    assert by_goal["impersonate"] == pytest.approx(accepted[~pairs.same].mean())
+    assert "white-box" in score.notes[0]
+    measured = score_suite(Context(tmp_path), str(toy_model), made, rule="oracle")
+    assert measured.threshold.origin == "toys-clean@oracle"
+
+
+def test_the_command_line_scores_and_explains(made: Path, toy_model: Path) -> None:
+    answer = CliRunner().invoke(
+        suite_app, ["score", str(toy_model), f"suite:{made}", "--threshold", "fixed=0.5"]
+    )
+    assert answer.exit_code == 0, answer.output
+    assert "dodge" in answer.output and "of 6" in answer.output
+    wrong = CliRunner().invoke(suite_app, ["score", str(toy_model), f"suite:{made},part=clean"])
+    assert isinstance(wrong.exception, SpecError)
