@@ -6,6 +6,7 @@ from onnxfr.corruptions.base import (
     SEVERITIES,
     Corruption,
     corrupt,
+    corrupt_images,
     oodface_names,
 )
 from onnxfr.corruptions.chains import Chain, apply_chain, parse_chain
@@ -18,6 +19,7 @@ __all__ = [
     "Corruption",
     "apply_chain",
     "corrupt",
+    "corrupt_images",
     "oodface_names",
     "parse_chain",
 ]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnxfr.errors import DataError, SpecError
 from onnxfr.registry import Registry
 from onnxfr.rng import RowRng
+from onnxfr.types import Images
 
 Frames = NDArray[np.uint8]
 """``(N, H, W, C)`` uint8 with C = 1 (grey) or 3 (RGB)."""
@@ -172,6 +173,27 @@ def corrupt(
         rows = slice(start, start + step)
         out[rows] = entry.function(frames[rows], scene.part(rows), *row)
     return out.reshape(images.shape)
+
+
+def corrupt_images(
+    images: Images,
+    name: str,
+    severity: int,
+    *,
+    ids: Sequence[str],
+    seed: int = 0,
+    preset: str = PRESETS[0],
+) -> Images:
+    """Return float pictures ``(N, 3, H, W)`` in [0, 1] under one corruption, rounded to 8 bits.
+
+    The meeting point of corruptions and attacks: corrupt a probe before it is attacked, or what an
+    attack returned, to see whether it survives the channel. What a camera or a file would round is
+    rounded first.
+    """
+    pixels = np.rint(np.clip(images, 0, 1) * np.float32(255)).astype(np.uint8)
+    frames = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+    treated = corrupt(frames, name, severity, ids=ids, seed=seed, preset=preset)
+    return np.ascontiguousarray(treated.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
 
 
 def check_severity(severity: SupportsIndex) -> int:
