@@ -18,13 +18,14 @@ from onnxfr.attacks import Attack
 from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.attacked import games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crafting import craft, make_surrogate, parse_budget, transfer_attack
+from onnxfr.evaluators.crafting import craft, make_surrogate, transfer_attack
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of
 from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
+from onnxfr.evaluators.white_box import Budget
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat, write_eps
@@ -36,17 +37,19 @@ from onnxfr.types import Goal
 class Transfer(Evaluator):
     """The success of pictures made against sources on targets.
 
-    ``pairs`` is the number per goal; ``sources`` are those of ``make_sources``; ``targets`` are
-    names of models, all by default; ``threshold`` is a rule of ``clean_threshold``, the run's FMR
-    by default; ``landmarks`` says where LGC's landmark network comes from. ``examples`` pairs of
-    each goal keep pictures, the first of them attention maps too.
+    ``linf`` and ``l2`` are budgets such as ``8/255``; ``pairs`` is the number per goal; ``sources``
+    are those of ``make_sources``; ``targets`` are names of models, all by default; ``threshold`` is
+    a rule of ``clean_threshold``, the run's FMR by default; ``landmarks`` says where LGC's landmark
+    network comes from. ``examples`` pairs of each goal keep pictures, the first of them attention
+    maps too.
     """
 
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
 
     attacks: tuple[str, ...] = ("mim", "dim")
-    budgets: tuple[str, ...] = ("linf:8/255",)
+    linf: tuple[Budget, ...] = (8 / 255,)
+    l2: tuple[Budget, ...] = ()
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
     steps: int = 100
     pairs: int | None = 100
@@ -114,8 +117,8 @@ class Transfer(Evaluator):
     ) -> Iterator[Cell]:
         others = dict.fromkeys((*source.members[1:], *source.targets))
         work = getattr(attack, "steps", 1) * len(source.members)
-        for budget in self.budgets:
-            norm, eps = parse_budget(budget)
+        budgets = [("linf", eps) for eps in self.linf] + [("l2", eps) for eps in self.l2]
+        for norm, eps in budgets:
             for goal in self.goals:
                 blocks = blocks_of(
                     plan.context.pairs(data), goal, self.pairs, plan.seed, plan.rows_per_cell

@@ -110,7 +110,7 @@ def test_ensembles_and_levels_are_sources(
         ({"attacks": ["lgc"]}, "accept-licence"),
         ({"attacks": ["cw"]}, "uses up a budget"),
         ({"targets": ["nobody"]}, "no model of this run is called 'nobody'"),
-        ({"budgets": ["l1:8/255"]}, "linf:8/255"),
+        ({"linf": ["9/0"]}, "such as 8/255"),
         ({"sources": ["levels:worst"]}, "ensemble mode"),
     ],
 )
