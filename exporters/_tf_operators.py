@@ -53,6 +53,7 @@ def _convolution(graph: GraphWriter, node: Node, operands: Operands) -> Operand:
         weight = kernel.transpose(2, 3, 0, 1).reshape(channels * multiple, 1, height, width)
     else:
         weight = kernel.transpose(3, 2, 0, 1)
+        group = max(1, graph.sides(x)[0] // max(1, channels))
     dilation = node.sides("dilations")
     bias, left = _fused_bias(node, operands[2:])
     answer = layers.conv2d(

@@ -21,6 +21,7 @@ SOURCES = {
     "ncnn": ("tiny.param", "tiny.bin"),
     "tensorflow": ("tiny.pb",),
     "tflite": ("tiny_int8.tflite",),
+    "keras": ("tiny.keras",),
     "caffe": ("tiny.caffemodel", "tiny.prototxt"),
     "tfjs": ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
     "dlib": ("tiny.dat",),

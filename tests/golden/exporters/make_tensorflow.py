@@ -1,16 +1,21 @@
 """Makes the tiny TensorFlow, Keras and TFLite models here, with their own runtimes' answers.
 
-Run in a throw-away environment with ``tensorflow-cpu`` and ``ai-edge-litert``:
+Run in a throw-away environment with ``tensorflow-cpu``, ``tf_keras`` and ``ai-edge-litert``:
 ``python make_tensorflow.py``. Weights come from a fixed generator, but the files' bytes change with
 TensorFlow's version.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -160,13 +165,102 @@ def tflite(p: dict[str, F]) -> dict[str, list[list[float]]]:
     return answers
 
 
+def keras_model(keras: Any) -> Any:
+    """Every kind of layer that face networks use, a model inside a model, and a shared layer."""
+    k = keras.layers
+    entry = keras.Input((16, 16, 3), name="faces")
+    x = k.Rescaling(1 / 128, offset=-1)(entry)
+    x = k.ZeroPadding2D(((0, 1), (1, 0)))(x)
+    x = k.Conv2D(8, 3, strides=2, use_bias=False, name="conv")(x)
+    x = k.BatchNormalization(scale=False)(x)
+    x = k.PReLU(shared_axes=[1, 2])(x)
+    inner = keras.Sequential(
+        [
+            keras.Input((8, 8, 8)),
+            k.DepthwiseConv2D(3, padding="same"),
+            k.BatchNormalization(),
+            k.ReLU(6.0),
+            k.Conv2D(8, 1, groups=2, activation="swish"),
+        ],
+        name="inner",
+    )
+    scaled = k.Lambda(lambda x, scale: x * scale, (8, 8, 8), arguments={"scale": 0.5})(inner(x))
+    x = k.Activation("relu")(k.Add()([x, scaled]))
+    gate = k.Reshape((1, 1, 8))(k.GlobalAveragePooling2D()(x))
+    gate = k.Conv2D(8, 1, activation="sigmoid")(gate)
+    x = k.Multiply()([x, gate])
+    shared = k.SeparableConv2D(4, 3, padding="same", activation="tanh", name="shared")
+    x = k.Concatenate()([shared(x), shared(k.LeakyReLU()(x))])
+    x = k.AveragePooling2D(3, 2, padding="same")(k.MaxPooling2D(2, 1)(x))
+    x = k.Dropout(0.4)(k.Flatten()(k.Permute((2, 1, 3))(x)))
+    x = k.Dense(16, name="embedding")(x)
+    model = keras.Model(entry, k.UnitNormalization()(k.BatchNormalization()(x)))
+    rng = np.random.Generator(np.random.Philox(key=7))
+    for weight in model.weights:
+        values = rng.standard_normal(weight.shape) * 0.4
+        weight.assign(np.abs(values) + 0.2 if "variance" in weight.name else values)
+    return model
+
+
+def keras_files() -> dict[str, list[list[float]]]:
+    import keras
+    import tf_keras
+
+    folder = HERE / "keras"
+    folder.mkdir(exist_ok=True)
+    new, old = keras_model(keras), keras_model(tf_keras)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        new.save(place / "tiny.keras")
+        small = zipfile.ZipFile(folder / "tiny.keras", "w", zipfile.ZIP_DEFLATED)
+        with zipfile.ZipFile(place / "tiny.keras") as whole, small:
+            for name in whole.namelist():
+                small.writestr(name, whole.read(name))
+        for name, model in (("tiny_keras3.h5", new), ("tiny_keras2.h5", old)):
+            model.save(place / name)
+            packed = gzip.compress((place / name).read_bytes(), mtime=0)
+            (folder / f"{name}.gz").write_bytes(packed)
+    return {"keras2": old.predict(PICTURES).tolist(), "keras3": new.predict(PICTURES).tolist()}
+
+
+def hostile_hdf5() -> None:
+    """Files whose weights lie elsewhere, or in a form that is not read."""
+    import h5py
+
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [None, 16, 16, 3]}},
+        {"class_name": "Flatten", "config": {"name": "flat"}},
+        {"class_name": "Dense", "config": {"name": "dense", "use_bias": False}},
+    ]
+    config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
+    for kind in ("external_link", "soft_link", "outside_storage", "chunked"):
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary) / "model.h5"
+            with h5py.File(path, "w") as file:
+                file.attrs["model_config"] = config
+                dense = file.create_group("model_weights/dense")
+                dense.attrs["weight_names"] = [b"kernel:0"]
+                if kind == "external_link":
+                    dense["kernel:0"] = h5py.ExternalLink("/etc/hostname", "/kernel")
+                elif kind == "soft_link":
+                    dense["kernel:0"] = h5py.SoftLink("/elsewhere")
+                elif kind == "outside_storage":
+                    outside = [("/etc/hostname", 0, 768 * 16 * 4)]
+                    dense.create_dataset("kernel:0", (768, 16), "<f4", external=outside)
+                else:
+                    dense.create_dataset("kernel:0", (768, 16), "<f4", compression="gzip")
+            packed = gzip.compress(path.read_bytes(), mtime=0)
+            (HERE / "keras" / f"{kind}.h5.gz").write_bytes(packed)
+
+
 def main() -> None:
     p = weights()
     path = HERE / "answers.json"
     answers = json.loads(path.read_text())
     answers["tensorflow"] = frozen(p)
     answers["saved_model"] = saved_model(p)
-    answers |= tflite(p)
+    answers |= tflite(p) | keras_files()
+    hostile_hdf5()
     path.write_text(json.dumps(answers, indent=1) + "\n")
 
 
