@@ -38,7 +38,7 @@ from onnxfr.evaluators.crafting import (
 from onnxfr.evaluators.games import Games, clean_threshold, rows_of
 from onnxfr.evaluators.pictures import png, to_pixels
 from onnxfr.metrics.attack_success import AttackSuccess, attack_success
-from onnxfr.metrics.thresholds import Threshold
+from onnxfr.metrics.thresholds import Resolution, Threshold
 from onnxfr.models.ensemble import Mode
 from onnxfr.models.geometry import fit_array
 from onnxfr.probe import Probe, round8
@@ -196,6 +196,11 @@ def score_suite(
     if loaded.card.template != manifest.template:
         notes.append(
             f"the suite is aligned to {manifest.template}, this model wants {loaded.card.template}"
+        )
+    if threshold.resolution is Resolution.UNRESOLVED:
+        notes.append(
+            f"{clean_pairs.name} has too few impostor pairs for the threshold's false-match rate; "
+            "name more clean pairs, or state a threshold"
         )
     return SuiteScore(manifest.name, ref.name, threshold, tuple(goals), tuple(notes))
 

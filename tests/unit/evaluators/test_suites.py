@@ -74,6 +74,8 @@ def test_scores_are_those_of_the_pictures_at_the_models_threshold(
     assert "white-box" in score.notes[0]
     measured = score_suite(Context(tmp_path), str(toy_model), made, rule="oracle")
     assert measured.threshold.origin == "toys-clean@oracle"
+    coarse = score_suite(Context(tmp_path), str(toy_model), made, rule="fmr=1e-3")
+    assert any("too few impostor pairs" in note for note in coarse.notes)
 
 
 def test_the_command_line_scores_and_explains(made: Path, toy_model: Path) -> None:
@@ -84,3 +86,15 @@ def test_the_command_line_scores_and_explains(made: Path, toy_model: Path) -> No
     assert "dodge" in answer.output and "of 6" in answer.output
     wrong = CliRunner().invoke(suite_app, ["score", str(toy_model), f"suite:{made},part=clean"])
     assert isinstance(wrong.exception, SpecError)
+
+
+def test_the_command_line_makes_a_suite(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNXFR_CACHE", str(tmp_path / "cache"))
+    options = ["--threshold", "fixed=0.5", "--attack", "fgsm", "--pairs", "2", "--goal", "dodge"]
+    data = ["--data", f"folder:{toy_faces},aligned=yes", "-o", str(tmp_path / "new")]
+    answer = CliRunner().invoke(suite_app, ["make", "--models", str(toy_model), *options, *data])
+    assert answer.exit_code == 0, answer.output
+    assert "its terms apply" in answer.output
+    assert len(open_pairs(f"suite:{tmp_path / 'new'}")) == 2
