@@ -73,6 +73,14 @@ def test_works_on_every_size_in_colour_and_grey(name: str, size: tuple[int, int]
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_works_on_large_pictures(name: str) -> None:
+    images = pictures(1, 1024, 1024)
+    out = corrupt(images, name, 5, ids=["x"])
+    assert out.shape == images.shape and out.dtype == np.uint8
+    assert (out != images).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_neither_batch_nor_order_changes_a_pixel(name: str) -> None:
     images, ids = pictures(9), ids_of(9)
     together = corrupt(images, name, 4, ids=ids)
