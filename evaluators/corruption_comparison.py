@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_sheet import Sheet
-from onnxfr.metrics.corruption import corruption_ratio
+from onnxfr.evaluators.corruption_table import Floats
+from onnxfr.metrics.intervals import Estimate
 from onnxfr.metrics.significance import holm, mcnemar
+
+Line = NDArray[np.intp]
+"""The conditions of one corruption among those compared."""
 
 Cells = list[tuple[int, int]]
 """Rows of the same condition in the tables of two models."""
@@ -68,14 +72,28 @@ def _overall(first: Sheet, other: Sheet, cells: Cells, against: str) -> Iterator
     yield other.result("acc_cor_difference", other.estimate(gain, draws), condition=against)
     methods = [other.degraded.conditions[row - 1].method for row in theirs]
     lines = [np.flatnonzero([name == each for name in methods]) for each in dict.fromkeys(methods)]
-    if len({len(line) for line in lines}) > 1:
-        return
-    errors = [
-        np.stack([sheet.accuracy[rows][line] for line in lines])
-        for sheet, rows in ((other, theirs), (first, ours))
-    ]
-    try:
-        ratio = corruption_ratio(errors[0], errors[1])
-    except MetricError:
-        return
-    yield other.result("mce", ratio, condition=against, n=other.degraded.clean.pair.size)
+    ratio = _error_ratio(other, theirs, first, ours, lines)
+    yield other.result("mce", ratio, condition=against)
+
+
+def _error_ratio(
+    other: Sheet, theirs: list[int], first: Sheet, ours: list[int], lines: Sequence[Line]
+) -> Estimate | None:
+    """Return mCE: the mean over corruptions of error sums, each divided by the first model's."""
+
+    def ratio(accuracy: Floats, baseline: Floats) -> Floats:
+        sums = [
+            np.stack([(1.0 - table[..., line]).sum(axis=-1) for line in lines], axis=-1)
+            for table in (accuracy, baseline)
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = (sums[0] / sums[1]).mean(axis=-1)
+        return found
+
+    value = float(ratio(other.accuracy[theirs], first.accuracy[ours]))
+    draws = ratio(other.replicates[:, theirs], first.replicates[:, ours])
+    known = draws[np.isfinite(draws)]
+    # Where the first model makes hardly an error, the ratio is undefined or a matter of luck.
+    if not np.isfinite(value) or known.size < 0.9 * draws.size:
+        return None
+    return other.estimate(value, known)

@@ -136,12 +136,20 @@ def _worst(sheet: Sheet, rows: list[int], condition: str) -> Iterator[Result]:
 
 
 def _api_means(sheet: Sheet, rows: list[int]) -> Iterator[Result]:
-    """Yield RR, ASA and AA averaged over conditions; AA and ASA count no rejection as correct."""
+    """Yield RR, ASA and AA averaged over conditions; no rejection counts as correct.
+
+    A condition that refuses every pair has no ASA and stays out of its mean.
+    """
     refused = sheet.degraded.rejected[[row - 1 for row in rows]]
     right = sheet.judged.correct[rows] & ~refused
-    answered = np.maximum((~refused).sum(axis=1), 1)
-    n = sheet.degraded.clean.pair.size
-    for metric, hits in (("rr", refused), ("aa", right)):
-        draws = resampled(sheet.degraded, hits).mean(axis=1)
-        yield sheet.result(metric, sheet.estimate(float(hits.mean()), draws))
-    yield sheet.result("asa", float((right.sum(axis=1) / answered).mean()), n=n)
+    refused_draws, right_draws = (resampled(sheet.degraded, hits) for hits in (refused, right))
+    yield sheet.result("rr", sheet.estimate(float(refused.mean()), refused_draws.mean(axis=1)))
+    yield sheet.result("aa", sheet.estimate(float(right.mean()), right_draws.mean(axis=1)))
+    some = ~refused.all(axis=1)
+    if not some.any():
+        yield sheet.result("asa", None, n=sheet.degraded.clean.pair.size)
+        return
+    value = float((right[some].sum(axis=1) / (~refused[some]).sum(axis=1)).mean())
+    answered = np.maximum(1.0 - refused_draws[:, some], 1e-12)
+    draws: Floats = (right_draws[:, some] / answered).mean(axis=1)
+    yield sheet.result("asa", sheet.estimate(value, draws))

@@ -140,6 +140,10 @@ def test_rejections_count_where_a_detector_watches() -> None:
     assert find(found, "rr", "severity=3").value == pytest.approx(0.25)
     assert find(found, "asa", "severity=3").value == pytest.approx(1.0)
     assert find(found, "aa", "severity=3").value == pytest.approx(0.75)
+    overall = find(found, "asa", "")
+    assert (overall.value, overall.low, overall.high) == pytest.approx((1.0, 1.0, 1.0))
+    mean = find(found, "aa", "")
+    assert mean.low is not None and mean.high is not None and mean.low < 0.75 < mean.high
     # As a decision a rejection is a non-match: right for the five strangers among the ten.
     assert find(found, "accuracy", "severity=3").value == pytest.approx(1 - 5 / 40)
 
@@ -174,7 +178,9 @@ def test_models_are_compared_with_holm_over_all_cells() -> None:
     gain = find(found, "acc_cor_difference", "against=first")
     assert gain.value == pytest.approx((1 + 9) / 80)
     assert gain.low is not None and gain.low > 0
-    assert find(found, "mce", "against=first").value == pytest.approx(1 / 11)
+    ratio = find(found, "mce", "against=first")
+    assert ratio.value == pytest.approx(1 / 11)
+    assert ratio.low is not None and ratio.high is not None and ratio.low < 1 / 11 < ratio.high
 
 
 def test_pairs_unreadable_under_any_condition_are_left_out_of_all() -> None:
