@@ -2,21 +2,24 @@
 
 The bare loop gets its best setting: every thread count up to the cores times every batch size the
 file accepts. Ours is what ``load_model`` does by itself on the admitted model, preprocessing and
-normalisation included. Both are measured in turns in one run, so that a busy machine slows both.
-The ratio of processor times (bare on one thread) hardly depends on the load.
+normalisation included. Both take short turns in one run, urgently where the system allows it, so
+that a busy machine changes little and slows both. The ratio is the median over neighbouring turns;
+beside it stands that of the fastest turns, and that of processor times (bare on one thread), which
+hardly depends on the load.
 
-    python benchmarks/ort_throughput.py [extra.onnx ...] [--rounds 15] [--json results.json]
+    python benchmarks/ort_throughput.py [extra.onnx ...] [--rounds 60] [--json results.json]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +32,7 @@ from onnxfr.models.hardware import available_cores, cpu_model, instruction_set
 from onnxfr.models.ort import OrtEngine
 from onnxfr.models.wrapper import load_model
 
-BATCHES = (1, 4, 8, 16, 32, 64)
+BATCHES = (1, 4, 8, 16)
 FINALISTS = 3
 MOBILEFACENETS = ("mobilefacenet", "w600k_mbf", "sface")
 
@@ -47,16 +50,17 @@ def main() -> None:
     options = _arguments()
     folder = Path(os.environ.get("ONNXFR_DATA", Path(__file__).parents[2] / "shared" / "data"))
     files = sorted((folder / "models" / "onnx").glob("*.onnx")) + options.models
-    rows = [measure(path, options.images, options.rounds) for path in files]
+    wanted = [path for path in files if options.only in path.name]
+    rows = [measure(path, options.images, options.rounds) for path in wanted]
     print(f"{cpu_model()}, {available_cores()} cores, {instruction_set()}, ort {ort.__version__}\n")
-    print("| model | bare, img/s | at | ours, img/s | with | ratio | target | | processor time |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| model | bare, img/s | at | ours, img/s | with | ratio | target | | fastest | cpu |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         verdict = "ok" if row["ratio"] >= row["target"] else "MISSED"
         print(
             f"| {row['model']} | {row['bare']:.1f} | {row['bare_setting']} | {row['ours']:.1f} "
             f"| {row['our_setting']} | {row['ratio']:.2f} | {row['target']} | {verdict} "
-            f"| {row['processor_time_ratio']:.2f} |"
+            f"| {row['fastest_turns_ratio']:.2f} | {row['processor_time_ratio']:.2f} |"
         )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2), encoding="utf-8")
@@ -78,20 +82,22 @@ def measure(path: Path, images: int, rounds: int) -> dict[str, Any]:
         for turn in range(rounds):
             for name, work, batch in jobs[turn % len(jobs) :] + jobs[: turn % len(jobs)]:
                 spent[name].append(_spend(work, batch))
-    wall = {name: statistics.median(s.wall for s in runs) for name, runs in spent.items()}
+    wall = {name: min(s.wall for s in runs) for name, runs in spent.items()}
+    usual = {name: statistics.median(s.wall for s in runs) for name, runs in spent.items()}
     cpu = {name: statistics.median(s.cpu for s in runs) for name, runs in spent.items()}
-    best = min(names, key=wall.__getitem__)
+    best = min(names, key=usual.__getitem__)
     alone = min(cpu[name] for name in names if name.startswith("1 "))
     pairs = zip(spent[best], spent["ours"], strict=True)
     mobilefacenet = any(word in path.stem.lower() for word in MOBILEFACENETS)
     return {
         "model": path.stem,
-        "bare": images / wall[best],
+        "bare": images / usual[best],
         "bare_setting": best,
-        "ours": images / wall["ours"],
+        "ours": images / usual["ours"],
         "our_setting": f"{setting.lanes} lanes x {setting.threads} threads, chunk {setting.chunk}"
         + (", PRelu split" if setting.split_prelu else ""),
         "ratio": statistics.median(theirs.wall / ours.wall for theirs, ours in pairs),
+        "fastest_turns_ratio": min(wall[name] for name in names) / wall["ours"],
         "processor_time_ratio": alone / cpu["ours"],
         "target": 1.3 if mobilefacenet else 0.95,
     }
@@ -145,16 +151,34 @@ def _loop(session: Any, name: str, batch: int) -> Work:
 def _spend(work: Work, pixels: Any) -> Spent:
     # The bare session's idle threads go on spinning for a while and would disturb the next.
     time.sleep(0.05)
-    wall, cpu = time.perf_counter(), time.process_time()
-    work(pixels)
-    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+    with _urgent():
+        wall, cpu = time.perf_counter(), time.process_time()
+        work(pixels)
+        return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+@contextlib.contextmanager
+def _urgent() -> Iterator[None]:
+    """Let other work wait during a turn, where the system allows it: a turn is a few hundredths."""
+    _schedule(os.SCHED_RR, 1)
+    try:
+        yield
+    finally:
+        _schedule(os.SCHED_OTHER, 0)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("models", nargs="*", type=Path, help="further ONNX files")
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--images", type=int, default=16, help="per turn")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--only", default="", help="only files whose name holds this")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     return parser.parse_args()
 

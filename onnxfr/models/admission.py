@@ -25,6 +25,7 @@ from onnxfr.models.normal_form import to_normal_form
 from onnxfr.models.outputs import OutputChoice
 from onnxfr.models.preprocessing import Preprocessing, parse_preprocessing
 from onnxfr.models.preprocessing_probe import LabelledPairs, ProbeResult, probe_preprocessing
+from onnxfr.models.rewrites import rewritten
 from onnxfr.models.sessions import open_session, run_session
 from onnxfr.models.structure import StaticHints
 from onnxfr.models.vendor import VendorFile, opset_of, read_vendor
@@ -104,7 +105,7 @@ def _choose_preprocessing(
             f"the file alone tells {told}, which is not conclusive; give labelled faces with "
             "--data (for example lfw:PATH) or state it with --preprocess (for example rgb,pm1)"
         )
-    session = open_session(core.model)
+    session = open_session(rewritten(core.model))
     probe = probe_preprocessing(
         pairs,
         lambda images, candidate: embed_core(core, images, candidate, session),

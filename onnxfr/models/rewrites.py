@@ -14,6 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfr.models.dead_channels import drop_dead_channels
 from onnxfr.models.structure import constants_of, graph_inputs
 
 _BROADCASTING_OPSET = 7
@@ -34,6 +35,16 @@ def fix_weights(model: onnx.ModelProto) -> int:
         graph.input.extend(kept)
         model.ir_version = max(model.ir_version, _IR_WITH_FREE_INITIALIZERS)
     return dropped
+
+
+def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy with every rewrite made, for a graph that is asked a thousand times."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    fix_weights(copy)
+    drop_dead_channels(copy)
+    split_prelu(copy)
+    return copy
 
 
 def split_prelu(model: onnx.ModelProto) -> int:
