@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onnxfr.evaluators.attacked import PICTURES
+from onnxfr.evaluators.report.example_pairs import data_uri
 from onnxfr.threat import write_eps
 
 _STRIPS = 12
@@ -76,11 +76,6 @@ def attention_maps(records: pa.Table, data: str, budget: str, attack: str) -> li
             }
         )
     return list(by_model.values())
-
-
-def data_uri(jpeg: bytes) -> str:
-    """Return a picture as an address that carries it."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
 
 
 def _rank(row: dict[str, Any]) -> tuple[bool, float]:

@@ -16,11 +16,8 @@ from onnxfr.runs.context import Context
 
 
 @pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory, toy_model: Path, other_model: Path, toy_faces: Path
-) -> Path:
-    place = tmp_path_factory.mktemp("suites") / "toys"
-    order = SuiteOrder(
+def order(toy_model: Path, other_model: Path, toy_faces: Path) -> SuiteOrder:
+    return SuiteOrder(
         name="toys",
         models=(str(toy_model), str(other_model)),
         data=f"folder:{toy_faces},aligned=yes",
@@ -29,12 +26,17 @@ def made(
         pairs=6,
         threshold="fmr=0.1",
     )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, order: SuiteOrder) -> Path:
+    place = tmp_path_factory.mktemp("suites") / "toys"
     make_suite(Context(place.parent / "cache"), order, place)
     return place
 
 
 def test_a_suite_is_whole_reproducible_and_never_overwritten(
-    made: Path, tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
+    made: Path, tmp_path: Path, order: SuiteOrder
 ) -> None:
     attacked, clean = open_pairs(f"suite:{made}"), open_pairs(f"suite:{made},part=clean")
     assert len(attacked) == len(clean) == 12
@@ -42,15 +44,6 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
         to_images([load_pixels(pairs.images[i]) for i in pairs.left]) for pairs in (attacked, clean)
     ]
     assert 4 / 255 < np.abs(left[0] - left[1]).max() <= 8 / 255 + 1e-6
-    order = SuiteOrder(
-        name="toys",
-        models=(str(toy_model), str(other_model)),
-        data=f"folder:{toy_faces},aligned=yes",
-        attack="mim",
-        steps=5,
-        pairs=6,
-        threshold="fmr=0.1",
-    )
     again = tmp_path / "again"
     make_suite(Context(tmp_path / "cache"), order, again)
     assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
