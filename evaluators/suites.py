@@ -7,6 +7,7 @@ nor queries of the model under test, so the same suite follows a product through
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ import numpy as np
 
 import onnxfr
 from onnxfr.data.images import decode, to_images
+from onnxfr.data.pairs import PairSet
 from onnxfr.data.suite import (
+    LABEL,
     MANIFEST,
     SuiteFile,
     SuiteManifest,
@@ -97,8 +100,13 @@ def make_suite(
         raise StoreError(
             f"{folder} is there already; a suite is never changed: choose a new folder"
         )
+    if not re.fullmatch(LABEL, order.name):
+        raise SpecError(
+            f"a suite's name has letters, digits, '.', '_' and '-' only, got {order.name!r}"
+        )
     members = [context.identify(name) for name in dict.fromkeys(order.models)]
     data = context.describe(order.data, seed=order.seed)
+    drawn = {goal: _drawn(context.pairs(data), goal, order) for goal in order.goals}
     norm, eps = parse_budget(order.budget)
     attack = transfer_attack(order.attack, order.steps)
     surrogate = make_surrogate(
@@ -107,12 +115,12 @@ def make_suite(
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     pairs: list[SuitePair] = []
-    for goal in order.goals:
+    for goal, rows in drawn.items():
         games = games_for(
             context,
             members[0],
             data,
-            rows_of(context.pairs(data), goal, order.pairs, order.seed),
+            rows,
             attack,
             align=order.align,
             seed=order.seed,
@@ -129,7 +137,7 @@ def make_suite(
                 report=report,
             )
         )
-        people = _people(context, order, games)
+        people = _people(context.pairs(data), games)
         pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
     card = context.model(members[0]).card
     manifest = SuiteManifest(
@@ -205,10 +213,14 @@ def score_suite(
     return SuiteScore(manifest.name, ref.name, threshold, tuple(goals), tuple(notes))
 
 
-def _people(
-    context: Context, order: SuiteOrder, games: Games
-) -> list[tuple[str | None, str | None]]:
-    pairs = context.pairs(context.describe(order.data, seed=order.seed))
+def _drawn(pairs: PairSet, goal: Goal, order: SuiteOrder) -> tuple[str, ...]:
+    rows = rows_of(pairs, goal, order.pairs, order.seed)
+    if not rows:
+        raise SpecError(f"{pairs.name} has no pair to {goal} with; leave that goal out")
+    return rows
+
+
+def _people(pairs: PairSet, games: Games) -> list[tuple[str | None, str | None]]:
     return [
         (pairs.images[int(pairs.left[row])].identity, pairs.images[int(pairs.right[row])].identity)
         for row in games.rows
@@ -223,8 +235,6 @@ def _write_goal(
     people: Sequence[tuple[str | None, str | None]],
     surrogate: Surrogate,
 ) -> Iterator[SuitePair]:
-    if not len(probe):
-        raise SpecError(f"the data set has no pair to {goal} with; leave that goal out")
     assert probe.references is not None, "games are made with their references"
     wins = np.zeros(len(made), dtype=np.int64)
     for model, threshold in zip(surrogate.members, surrogate.thresholds, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,7 +71,7 @@ def make(
 
     goals = (Goal.DODGE, Goal.IMPERSONATE) if goal is Goals.BOTH else (Goal(goal.value),)
     order = SuiteOrder(
-        name=output.absolute().name,
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", output.absolute().name).strip("-._")[:80] or "suite",
         models=tuple(models),
         data=data,
         attack=attack,
@@ -121,7 +122,7 @@ def score(
     from onnxfr.runs.context import Context
 
     place = suite.removeprefix("suite:")
-    if "," in place:
+    if re.search(r",[a-z_]+=", place):
         raise SpecError(f"expected suite:PATH without options, got {suite!r}")
     folder = Path(place).expanduser().absolute()
     found = score_suite(Context(embedding_cache()), model, folder, rule=threshold, data=data)

@@ -21,10 +21,12 @@ from onnxfr.errors import DataError, UnsafeFile
 from onnxfr.types import Goal
 
 MANIFEST = "manifest.json"
+LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+"""What a suite may be called: it becomes the name of a data set and part of threshold origins."""
 _MOST_BYTES = 256 * 2**20
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+Label = Annotated[str, Field(pattern=f"^{LABEL}$")]
 
 
 class _Part(BaseModel):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from onnxfr.cli.suite import suite_app
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
+from onnxfr.data.suite import open_suite
 from onnxfr.errors import SpecError, StoreError
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
@@ -47,6 +49,12 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
     again = tmp_path / "again"
     make_suite(Context(tmp_path / "cache"), order, again)
     assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
+    for bad, words in (
+        (replace(order, name="../x"), "letters"),
+        (replace(order, pairs=0), "no pair"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            make_suite(Context(tmp_path / "cache"), bad, tmp_path / "other")
     with pytest.raises(StoreError, match="choose a new folder"):
         make_suite(Context(tmp_path / "cache"), order, again)
 
@@ -86,8 +94,8 @@ def test_the_command_line_makes_a_suite(
 ) -> None:
     monkeypatch.setenv("ONNXFR_CACHE", str(tmp_path / "cache"))
     options = ["--threshold", "fixed=0.5", "--attack", "fgsm", "--pairs", "2", "--goal", "dodge"]
-    data = ["--data", f"folder:{toy_faces},aligned=yes", "-o", str(tmp_path / "new")]
+    data = ["--data", f"folder:{toy_faces},aligned=yes", "-o", str(tmp_path / "a new, odd one")]
     answer = CliRunner().invoke(suite_app, ["make", "--models", str(toy_model), *options, *data])
     assert answer.exit_code == 0, answer.output
     assert "its terms apply" in answer.output
-    assert len(open_pairs(f"suite:{tmp_path / 'new'}")) == 2
+    assert len(open_suite(tmp_path / "a new, odd one")[0].pairs) == 2
