@@ -30,8 +30,8 @@ def example_pairs(scored: Scored, threshold: Threshold) -> dict[str, list[dict[s
                 "right": data_uri(row["right_face"]),
                 "left_id": row["left"],
                 "right_id": row["right"],
-                "left_name": _short(row["left"]),
-                "right_name": _short(row["right"]),
+                "left_name": short_name(row["left"]),
+                "right_name": short_name(row["right"]),
                 "score": row["score"],
                 "right_decision": right,
                 "decision": "accepted" if accepted else "refused",
@@ -61,7 +61,7 @@ def unscored_pairs(records: pa.Table, scored: Scored) -> list[dict[str, str]]:
     ]
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """Drop a folder that the file name repeats, as LFW's does."""
     folder, _, file = name.rpartition("/")
     parent = folder.rpartition("/")[2]
@@ -69,5 +69,6 @@ def _short(name: str) -> str:
 
 
 def data_uri(jpeg: bytes) -> str:
+    """Return a picture as a page holds it in itself."""
     """Return a JPEG as an address that a page can hold."""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

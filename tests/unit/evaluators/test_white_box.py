@@ -12,12 +12,15 @@ import pytest
 from toy_faces import Dice, make_model
 
 from onnxfr.attacks import make_attack
+from onnxfr.checks import Flag
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import attacked_groups
+from onnxfr.evaluators.outcomes import GameKey, attacked_groups
 from onnxfr.evaluators.planning import Plan, plan_run
+from onnxfr.evaluators.report.section import SECTIONS, View
+from onnxfr.evaluators.report.white_box_verdicts import doubt
 from onnxfr.evaluators.white_box import WhiteBox, expected_gradients
-from onnxfr.evaluators.white_box_lights import lights_of
+from onnxfr.evaluators.white_box_lights import Lights, lights_of
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
 from onnxfr.runs.records import join, to_table
@@ -208,3 +211,30 @@ def test_costs_and_parameters(tmp_path: Path, toy_model: Path, toy_faces: Path) 
     with pytest.raises(SpecError, match="8/255"):
         plan_of(context, toy_model, toy_faces, {"linf": ["8"]})
     assert math.isclose(WhiteBox().linf[0], 2 / 255)
+
+
+def test_the_section_tells_lights_medians_and_pictures(
+    finished: tuple[pa.Table, list[Result]],
+) -> None:
+    records, results = finished
+    section = SECTIONS.get("white_box")()
+    view = View(records, tuple(results), {})
+    sentences = [verdict.sentence for verdict in section.verdicts(view)]
+    assert any("be refused" in sentence and "grey levels" in sentence for sentence in sentences)
+    assert any("within 8/255" in sentence.lower() for sentence in sentences)
+    measures = [row.measure for row in section.headlines(view)]
+    assert "Smallest change, median (dodging, linf)" in measures
+    html = str(section.body(view))
+    assert html.count('class="quad"') == len(
+        [row for row in records.to_pylist() if row["clean_picture"]]
+    )
+    assert "docs/checks.md#finite-differences" in html
+    assert "success over budget" in html and "success over steps" in html
+
+
+def test_red_lights_become_a_problem_on_the_first_screen() -> None:
+    flag = Flag("unusable_gradients", "red", 1.0, "100 % of gradients are zero")
+    lights = Lights(GameKey("toy", "faces", "dodge", "linf"), (flag,), 4)
+    verdict = doubt(lights)
+    assert verdict is not None and verdict.level == "problem"
+    assert "100 % of gradients are zero" in verdict.sentence

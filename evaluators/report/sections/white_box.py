@@ -1,0 +1,200 @@
+"""The report's part on attackers who know the network, medians in the layout of RobFR's table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from onnxfr.evaluators.outcomes import Attacked, attacked_groups, by_games
+from onnxfr.evaluators.report.attack_charts import GOALS, budget_curves, grey, step_curves
+from onnxfr.evaluators.report.example_pairs import data_uri, short_name
+from onnxfr.evaluators.report.rendering import render
+from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
+from onnxfr.evaluators.report.white_box_verdicts import (
+    budgets_of,
+    doubt,
+    headlines_of,
+    need,
+    unplayable,
+    worst_budget,
+)
+from onnxfr.evaluators.report.wording import count, percent, span
+from onnxfr.evaluators.white_box_lights import Lights, lights_of
+from onnxfr.metrics.attack_success import median_cost
+from onnxfr.metrics.intervals import rate
+from onnxfr.threat import write_eps
+
+_ORDER = ("fgsm", "bim", "mim", "cw")
+_SIGNS = {"red": "✕", "yellow": "!", "green": "✓"}
+"""Worst first, as flags are listed."""
+_PICTURES = (
+    ("clean_picture", "clean"),
+    ("adversarial_picture", "attacked"),
+    ("difference_picture", "change"),
+    ("reference_picture", "reference"),
+)
+
+
+@SECTIONS.register("white_box")
+class WhiteBoxSection(Section):
+    """Smallest changes, success at budgets, pictures, and whether to believe them."""
+
+    title = "Attackers who know the network (white box)"
+    order = 30
+
+    def verdicts(self, view: View) -> list[Verdict]:
+        """Say how little is needed, and what casts doubt on it."""
+        groups = attacked_groups(view.records)
+        found = [doubt(lights) for lights in lights_of(view.records, groups)]
+        for members in by_games(groups):
+            found.extend([need(members), worst_budget(members)])
+        return [verdict for verdict in [*found, *unplayable(view)] if verdict is not None]
+
+    def headlines(self, view: View) -> list[Headline]:
+        """Return the median smallest change and the worst success rates, with the lights."""
+        groups = attacked_groups(view.records)
+        lights = {each.games: each for each in lights_of(view.records, groups)}
+        rows = []
+        for members in by_games(groups):
+            light = lights.get(members[0].games)
+            rows.extend(headlines_of(members, f"checks {light.worst}" if light else ""))
+        return rows
+
+    def body(self, view: View) -> Markup:
+        """Return lights, curves, tables and picture strips, model by model."""
+        groups = attacked_groups(view.records)
+        lights = lights_of(view.records, groups)
+        places = dict.fromkeys((group.model, group.data) for group in groups)
+        blocks = [
+            _block(
+                [g for g in groups if (g.model, g.data) == place],
+                [each for each in lights if (each.games.model, each.games.data) == place],
+            )
+            for place in places
+        ]
+        return render("white_box.html", medians=_medians_table(groups), blocks=blocks)
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+
+
+def _medians_table(groups: Sequence[Attacked]) -> dict[str, Any]:
+    """Return RobFR's Table 2: models by attacks, dodging / impersonation."""
+    seeking = [group for group in groups if group.eps is None]
+    names = {(g.norm, g.plain_name, g.method) for g in seeking}
+    columns = sorted(names, key=lambda each: (each[0] != "l2", *_rank(each[1]), each[2]))
+    rows = []
+    for place in dict.fromkeys((g.model, g.data) for g in seeking):
+        mine = [g for g in seeking if (g.model, g.data) == place]
+        cells = []
+        for norm, _, method in columns:
+            found = {
+                g.goal: median_cost(g.cost) for g in mine if (g.norm, g.method) == (norm, method)
+            }
+            both = [found[goal] for goal in GOALS if goal in found]
+            cells.append(
+                {
+                    "label": f"{method} {norm}",
+                    "value": " / ".join(grey(each.value) for each in both) or "–",
+                    "interval": " / ".join(f"{grey(e.low)}–{grey(e.high)}" for e in both),
+                }
+            )
+        value, origin = mine[0].threshold
+        rows.append(
+            {
+                "name": f"{place[0]} on {place[1]}",
+                "threshold": f"{value:.3f} ({origin})",
+                "pairs": count(max(len(g.won) for g in mine)),
+                "cells": cells,
+            }
+        )
+    heads = [f"{method} {norm}" for norm, _, method in columns]
+    return {"heads": heads, "rows": rows}
+
+
+def _block(groups: Sequence[Attacked], lights: Sequence[Lights]) -> dict[str, Any]:
+    charts = []
+    for members in by_games(groups):
+        seeking = [group for group in members if group.eps is None]
+        fixed = [group for group in members if group.eps is not None]
+        charts.extend([budget_curves(seeking)] if seeking else [])
+        charts.extend([step_curves(fixed)] if fixed else [])
+    return {
+        "name": groups[0].model,
+        "data": groups[0].data,
+        "lights": [_light(each) for each in lights],
+        "charts": charts,
+        "rates": [row for members in by_games(groups) for row in _rate_rows(members)],
+        "strips": [strip for group in groups for strip in _strips(group)],
+    }
+
+
+def _light(lights: Lights) -> dict[str, Any]:
+    return {
+        "title": f"{GOALS[lights.games.goal]}, {lights.games.norm}",
+        "worst": lights.worst,
+        "sign": _SIGNS[lights.worst],
+        "pairs": lights.pairs,
+        "flags": [
+            {
+                "name": flag.name.replace("_", " "),
+                "light": flag.light,
+                "sign": _SIGNS[flag.light],
+                "message": flag.message,
+                "page": flag.page,
+            }
+            for flag in sorted(
+                lights.flags, key=lambda f: ("red", "yellow", "green").index(f.light)
+            )
+        ],
+    }
+
+
+def _rate_rows(members: Sequence[Attacked]) -> list[dict[str, str]]:
+    rows = []
+    for eps in budgets_of(members):
+        for group in [g for g in members if g.eps == eps]:
+            after = rate(group.won | group.won_clean)
+            fair = rate(group.won[~group.won_clean])
+            small = rate((group.column("won_8bit") > 0)[~group.won_clean])
+            rows.append(
+                {
+                    "attack": group.method,
+                    "where": f"{GOALS[group.goal].lower()}, {group.norm} {write_eps(eps)}",
+                    "all": f"{percent(after.value, 1)} ({span(after.low, after.high, 1)})",
+                    "fair": f"{percent(fair.value, 1)} ({span(fair.low, fair.high, 1)})",
+                    "small": percent(small.value, 1),
+                    "pairs": count(after.n),
+                }
+            )
+    return rows
+
+
+def _strips(group: Attacked) -> list[dict[str, Any]]:
+    """Return the kept pictures of one attack: clean, attacked, amplified change, reference."""
+    rows = group.rows.filter(group.rows["clean_picture"].is_valid()).to_pylist()
+    budget = "smallest change" if group.eps is None else write_eps(group.eps)
+    return [
+        {
+            "title": f"{group.method}, {GOALS[group.goal].lower()}, {group.norm}, {budget}",
+            "pair": f"{short_name(row['left'])} · {short_name(row['right'])}",
+            "outcome": _outcome(row),
+            "gain": f"{row['difference_gain']:.0f}",
+            "pictures": [
+                {"uri": data_uri(row[column]), "name": name} for column, name in _PICTURES
+            ],
+        }
+        for row in rows
+    ]
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    if row["won_clean"]:
+        return "wrong without an attack"
+    if not row["won"]:
+        return "not broken"
+    kept = "also as an 8-bit file" if row["won_8bit"] else "not as an 8-bit file"
+    return f"broken with {grey(255 * row['linf'])} grey levels at most, {kept}"
