@@ -42,53 +42,64 @@ def _broken(members: Sequence[Attacked], eps: float) -> Flags:
     return np.asarray(np.isfinite(envelope(judged)[1]).any(axis=0), dtype=np.bool_)
 
 
-def doubt(lights: Lights) -> Verdict | None:
-    """Say that red flags forbid to take the numbers for robustness."""
-    bad = [flag for flag in lights.flags if flag.light == "red"]
+def doubt(lights: Sequence[Lights]) -> Verdict | None:
+    """Say that red flags of a model on a data set forbid to take its numbers for robustness."""
+    bad = {flag.name: flag.message for each in lights for flag in each.flags if flag.light == "red"}
     if not bad:
         return None
-    model, data, goal, norm = lights.games
-    why = "; ".join(flag.message for flag in bad)
-    sentence = (
-        f"Do not take {model}'s resistance to white-box attacks on {data} ({goal}, {norm}) for "
-        f"robustness: {why}. What each flag means: docs/checks.md."
+    games = lights[0].games
+    where = ", ".join(
+        f"{each.games.goal} in {each.games.norm}" for each in lights if each.worst == "red"
     )
-    return Verdict("problem", sentence, model)
-
-
-def need(members: Sequence[Attacked]) -> Verdict | None:
-    """Say how small a change breaks half of the pairs."""
-    seeking, least = _least(members)
-    if not least.size:
-        return None
-    first, middle = seeking[0], median_cost(least)
-    by = "largest change" if first.norm == "linf" else "root mean square change"
-    if not np.isfinite(middle.value):
-        sentence = (
-            f"No attack tried makes half of {first.data}'s pairs {_WISHES[first.goal]} with "
-            f"{first.model} ({first.norm}, {count(least.size)} pairs)."
-        )
-        return Verdict("info", sentence, first.model)
-    seen = ", less than one step of an 8-bit picture" if middle.value < 1 else ""
     sentence = (
-        f"Who knows {first.model} makes half of {first.data}'s pairs {_WISHES[first.goal]} with a "
-        f"{by} of {grey(middle.value)} grey levels of 255 (95 % interval {grey(middle.low)} to "
-        f"{grey(middle.high)}, {count(least.size)} pairs){seen}."
+        f"Do not take {games.model}'s resistance to white-box attacks on {games.data} ({where}) "
+        f"for robustness: {'; '.join(bad.values())}. docs/checks.md says what each flag means."
+    )
+    return Verdict("problem", sentence, games.model)
+
+
+def need(games: Sequence[Sequence[Attacked]]) -> Verdict | None:
+    """Say how small a change breaks half of the pairs, for both goals in one norm."""
+    parts, first = [], games[0][0]
+    norm = "linf" if any(members[0].norm == "linf" for members in games) else "l2"
+    for members in games:
+        _, least = _least(members)
+        if members[0].norm == norm and least.size:
+            middle = median_cost(least)
+            between = f"{grey(middle.low)} to {grey(middle.high)}; {count(least.size)} pairs"
+            told = (
+                f"{grey(middle.value)} grey levels of 255 ({between})"
+                if np.isfinite(middle.value)
+                else f"more than any attack found ({count(least.size)} pairs)"
+            )
+            parts.append((middle.value, f"{told} to {_WISHES[members[0].goal]}"))
+    if not parts:
+        return None
+    by = "largest change" if norm == "linf" else "root mean square change"
+    tiny = all(value < 1 for value, _ in parts)
+    seen = " Both are less than one step of an 8-bit picture." if tiny and len(parts) > 1 else ""
+    sentence = (
+        f"The {by} that makes half of the pairs of {first.data} give way, for somebody who knows "
+        f"{first.model}: {' and '.join(told for _, told in parts)}.{seen}"
     )
     return Verdict("caution", sentence, first.model)
 
 
-def worst_budget(members: Sequence[Attacked]) -> Verdict | None:
-    """Say how many pairs fall within the largest budget."""
-    budgets = budgets_of(members)
-    if not budgets:
+def worst_budget(games: Sequence[Sequence[Attacked]]) -> Verdict | None:
+    """Say how many pairs fall within the largest budget that attacks were run at."""
+    parts, first = [], games[0][0]
+    for members in games:
+        for eps in budgets_of(members)[-1:]:
+            broken = rate(_broken(members, eps))
+            parts.append(
+                f"{percent(broken.value, 1)} come to {_WISHES[members[0].goal]} within "
+                f"{write_eps(eps)} in {members[0].norm} ({span(broken.low, broken.high, 1)})"
+            )
+    if not parts:
         return None
-    first, eps = members[0], budgets[-1]
-    broken = rate(_broken(members, eps))
     sentence = (
-        f"Within {write_eps(eps)} ({first.norm}), {percent(broken.value, 1)} of {first.data}'s "
-        f"pairs can be made to {_WISHES[first.goal]} with {first.model} "
-        f"({span(broken.low, broken.high, 1)}; any of the attacks run)."
+        f"Of the pairs of {first.data} that {first.model} was attacked on, by any attack run: "
+        f"{'; '.join(parts)}."
     )
     return Verdict("caution", sentence, first.model)
 
@@ -120,7 +131,7 @@ def headlines_of(members: Sequence[Attacked], note: str) -> list[Headline]:
                 first.model,
                 first.data,
                 f"Smallest change, median ({goal}, {first.norm})",
-                f"{grey(middle.value)} grey levels",
+                f"{grey(middle.value)} grey levels" if np.isfinite(middle.value) else "never",
                 f"{grey(middle.low)} – {grey(middle.high)}",
                 f"{count(least.size)} pairs",
                 note,

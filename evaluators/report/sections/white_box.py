@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,9 +48,13 @@ class WhiteBoxSection(Section):
     def verdicts(self, view: View) -> list[Verdict]:
         """Say how little is needed, and what casts doubt on it."""
         groups = attacked_groups(view.records)
-        found = [doubt(lights) for lights in lights_of(view.records, groups)]
-        for members in by_games(groups):
-            found.extend([need(members), worst_budget(members)])
+        lights = lights_of(view.records, groups)
+        found: list[Verdict | None] = []
+        for place in dict.fromkeys((group.model, group.data) for group in groups):
+            games = by_games([g for g in groups if (g.model, g.data) == place])
+            mine = [each for each in lights if (each.games.model, each.games.data) == place]
+            doubts = doubt(mine)
+            found.extend([doubts] if doubts else [need(games), worst_budget(games)])
         return [verdict for verdict in [*found, *unplayable(view)] if verdict is not None]
 
     def headlines(self, view: View) -> list[Headline]:
@@ -74,45 +79,51 @@ class WhiteBoxSection(Section):
             )
             for place in places
         ]
-        return render("white_box.html", medians=_medians_table(groups), blocks=blocks)
+        return render("white_box.html", medians=_medians_tables(groups), blocks=blocks)
 
 
 def _rank(name: str) -> tuple[int, str]:
     return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
 
-def _medians_table(groups: Sequence[Attacked]) -> dict[str, Any]:
-    """Return RobFR's Table 2: models by attacks, dodging / impersonation."""
-    seeking = [group for group in groups if group.eps is None]
-    names = {(g.norm, g.plain_name, g.method) for g in seeking}
-    columns = sorted(names, key=lambda each: (each[0] != "l2", *_rank(each[1]), each[2]))
-    rows = []
-    for place in dict.fromkeys((g.model, g.data) for g in seeking):
-        mine = [g for g in seeking if (g.model, g.data) == place]
-        cells = []
-        for norm, _, method in columns:
-            found = {
-                g.goal: median_cost(g.cost) for g in mine if (g.norm, g.method) == (norm, method)
-            }
-            both = [found[goal] for goal in GOALS if goal in found]
-            cells.append(
-                {
-                    "label": f"{method} {norm}",
-                    "value": " / ".join(grey(each.value) for each in both) or "–",
-                    "interval": " / ".join(f"{grey(e.low)}–{grey(e.high)}" for e in both),
-                }
+def _medians_tables(groups: Sequence[Attacked]) -> list[dict[str, Any]]:
+    """Return RobFR's Table 2, one table a norm: models by attacks, dodging / impersonation."""
+    tables = []
+    for norm in ("l2", "linf"):
+        seeking = [group for group in groups if group.eps is None and group.norm == norm]
+        ranked = sorted({(*_rank(g.plain_name), g.method) for g in seeking})
+        methods = [method for *_, method in ranked]
+        places = dict.fromkeys((g.model, g.data) for g in seeking)
+        rows = [
+            _medians_row(
+                [g for g in seeking if (g.model, g.data) == place], [m[-1] for m in methods]
             )
-        value, origin = mine[0].threshold
-        rows.append(
+            for place in places
+        ]
+        if rows:
+            tables.append({"norm": norm, "heads": methods, "rows": rows})
+    return tables
+
+
+def _medians_row(mine: Sequence[Attacked], methods: Sequence[str]) -> dict[str, Any]:
+    cells = []
+    for method in methods:
+        found = {group.goal: median_cost(group.cost) for group in mine if group.method == method}
+        both = [found[goal] for goal in GOALS if goal in found]
+        cells.append(
             {
-                "name": f"{place[0]} on {place[1]}",
-                "threshold": f"{value:.3f} ({origin})",
-                "pairs": count(max(len(g.won) for g in mine)),
-                "cells": cells,
+                "label": method,
+                "value": " / ".join(grey(each.value) for each in both) or "–",
+                "intervals": [f"{grey(e.low)} – {grey(e.high)}" for e in both if e.low < math.inf],
             }
         )
-    heads = [f"{method} {norm}" for norm, _, method in columns]
-    return {"heads": heads, "rows": rows}
+    value, origin = mine[0].threshold
+    return {
+        "name": f"{mine[0].model} on {mine[0].data}",
+        "threshold": f"{value:.3f} ({origin})",
+        "pairs": count(max(len(group.won) for group in mine)),
+        "cells": cells,
+    }
 
 
 def _block(groups: Sequence[Attacked], lights: Sequence[Lights]) -> dict[str, Any]:

@@ -235,6 +235,6 @@ def test_the_section_tells_lights_medians_and_pictures(
 def test_red_lights_become_a_problem_on_the_first_screen() -> None:
     flag = Flag("unusable_gradients", "red", 1.0, "100 % of gradients are zero")
     lights = Lights(GameKey("toy", "faces", "dodge", "linf"), (flag,), 4)
-    verdict = doubt(lights)
+    verdict = doubt([lights])
     assert verdict is not None and verdict.level == "problem"
     assert "100 % of gradients are zero" in verdict.sentence
