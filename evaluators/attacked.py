@@ -49,6 +49,8 @@ class Rules:
     samples: int = 0
     precision: Precision = "float32"
     batch_size: int = 64
+    quantise: bool = False
+    jpeg: int | None = None
 
     def oracle(self, model: FRModel, probe: Probe, threat: Threat | None = None) -> Oracle:
         """Return a fresh window on a model under these rules, or under another threat."""
@@ -61,6 +63,8 @@ class Rules:
             samples=max(self.samples, 1),
             dtype=torch.float64 if self.precision == "float64" else torch.float32,
             batch_size=self.batch_size,
+            quantise=self.quantise,
+            jpeg=self.jpeg,
         )
 
 

@@ -42,12 +42,20 @@ SMALL: dict[str, dict[str, Any]] = {
         "checks": 2,
         "precision": "float64",
     },
+    "query": {
+        "attacks": ["square(steps=30)", "boundary"],
+        "norms": ["l2"],
+        "l2": ["16/255"],
+        "pairs": 4,
+        "max_queries": 60,
+    },
     "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
     "transfer": {"attacks": ["mim"], "steps": 4, "pairs": 16},
 }
 """Parameters that keep a run short; an evaluator without an entry runs as it is."""
 TYPES = {
-    str(kind): kind for kind in (pa.string(), pa.bool_(), pa.int64(), pa.float64(), pa.binary())
+    str(kind): kind
+    for kind in (pa.string(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.null())
 }
 GOLDEN = Path(__file__).parents[1] / "golden" / "evaluators"
 every_evaluator = pytest.mark.parametrize("name", NAMES)

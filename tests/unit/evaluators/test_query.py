@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from toy_faces import make_plan_spec
+
+from onnxfr.errors import SpecError
+from onnxfr.evaluators.planning import RunCell, make_evaluator, manifest_of, plan_run
+from onnxfr.evaluators.query import Query, _thinned
+from onnxfr.evaluators.query_results import asked_of, results_of
+from onnxfr.evaluators.report.section import SECTIONS, View
+from onnxfr.runs.context import Context
+from onnxfr.runs.spec import EvaluatorSpec, RunSpec
+from onnxfr.runs.store import RunStore
+
+SETTINGS = {
+    "attacks": ["square", "hopskipjump"],
+    "norms": ["l2"],
+    "l2": ["24/255"],
+    "pairs": 3,
+    "max_queries": 120,
+    "align": "no",
+    "examples": 3,
+    "threshold": "oracle",
+}
+
+
+def _row(pair: str, trace: list[list[float]], **more: Any) -> dict[str, Any]:
+    return {
+        "model": "m",
+        "data": "d",
+        "method": "boundary",
+        "goal": "dodge",
+        "norm": "l2",
+        "eps": None,
+        "pair": pair,
+        "seeks": "smallest",
+        "max_queries": 1000,
+        "outcome": "played",
+        "won": bool(trace),
+        "won_clean": False,
+        "queries": 1000,
+        "threshold": 0.3,
+        "threshold_origin": "d@oracle",
+        "protocol": "ours",
+        "trace": json.dumps(trace),
+        **more,
+    }
+
+
+def test_curves_are_read_from_the_traces() -> None:
+    rows = [
+        _row("a", [[10, 0.5], [300, 0.01]]),
+        _row("b", [[90, 0.2], [150, 0.02], [900, 0.004]]),
+        _row("c", []),
+        _row("d", [], won_clean=True),
+    ]
+    (asked,) = asked_of(pa.Table.from_pylist(rows))
+    assert asked.distance_at(100).tolist() == [0.5, 0.2, np.inf]
+    assert asked.queries_to(0.01).tolist() == [300, 900, np.inf]
+    assert asked.quoted == (100, 200, 500, 1000)
+    results = results_of(pa.Table.from_pylist(rows), {"l2": [0.01]})
+    found = {(r.metric, r.condition): r for r in results}
+    rates = [found[("asr", f"eps=2.55/255, queries={q}")].value for q in asked.quoted]
+    assert rates == pytest.approx([0, 0, 1 / 3, 2 / 3])
+    assert found[("median_queries", "eps=2.55/255")].value == 900
+    assert found[("median_distance", "queries=100")].value == 0.5
+    assert found[("median_distance", "queries=1000")].value == pytest.approx(0.01)
+    assert all(r.n == 3 for r in results)
+
+
+def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
+    whole = [(q, 1 / q) for q in range(1, 5000)]
+    thin = _thinned(whole)
+    assert len(thin) <= 400 and thin[-1] == whole[-1] and thin[0] == whole[0]
+    for queries in (7, 100, 1234):
+        best = min(d for q, d in thin if q <= queries)
+        assert 1 / queries <= best <= 1.1 / queries
+
+
+def _spec(model: Path, faces: Path, **params: Any) -> RunSpec:
+    spec = make_plan_spec([model], f"folder:{faces}")
+    entry = EvaluatorSpec(name="query", params={**SETTINGS, **params})
+    return spec.model_copy(update={"evaluators": (entry,)})
+
+
+def test_gradient_attacks_are_refused(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
+    with pytest.raises(SpecError, match="gradients"):
+        plan_run(_spec(toy_model, toy_faces, attacks=["bim"]), Context(tmp_path))
+
+
+def test_the_report_shows_what_questions_buy(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    context = Context(tmp_path / "cache")
+    plan = plan_run(_spec(toy_model, toy_faces), context)
+    store = RunStore(tmp_path / "run")
+    with store.working():
+        store.write_manifest(manifest_of(plan, context), plan.cells)
+        for cell in plan.cells:
+            store.write(cell, RunCell(tmp_path / "cache")(cell, lambda done, total: None))
+    records = store.records("query")
+    assert records["queries"].to_numpy().max() <= 120
+    evaluator = make_evaluator(EvaluatorSpec(name="query", params=SETTINGS))
+    results = evaluator.summarise(records)
+    view = View(records, tuple(results), store.manifest())
+    section = SECTIONS.get("query")()
+    body = section.body(view)
+    assert "hopskipjump" in body and body.count("<svg") >= 4 and "data:image/jpeg" in body
+    sentences = [verdict.sentence for verdict in section.verdicts(view)]
+    assert len(sentences) == 2 and all("120 questions" in each for each in sentences)
+    assert len(section.headlines(view)) == 2
+
+
+def test_a_surrogate_gives_decision_attacks_their_start(
+    tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
+) -> None:
+    context = Context(tmp_path)
+    plan = plan_run(
+        _spec(toy_model, toy_faces, attacks=["boundary"], surrogate=str(other_model)), context
+    )
+    assert all(cell.others for cell in plan.cells)
+    rows = [row for cell in plan.cells for row in Query().run(cell, context)]
+    assert all(row["primed"] for row in rows)
