@@ -21,6 +21,10 @@ _NAMES = {
     "rr": "Rejected: no usable face (RR)",
     "asa": "Accuracy of answered pairs (ASA)",
     "aa": "Accuracy of all pairs (AA)",
+    "invalid": "Answers that make no sense",
+    "changed_mind": "Answered differently when asked again",
+    "refused_queries": "Questions of the attack without a verdict",
+    "calls": "Calls",
     "fdr": "Fairness discrepancy rate (1 = alike)",
     "garbe": "Inequality between groups (GARBE, 0 = alike)",
     "acc_cor": "Accuracy under corruption (Acc_cor)",
@@ -64,7 +68,7 @@ _NAMES = {
     "rejected_pairs": "Rejected pairs",
     "unreadable_pairs": "Pairs left out, picture unreadable",
 }
-_COUNTS = {name for name in _NAMES if name.endswith("pairs")}
+_COUNTS = {name for name in _NAMES if name.endswith("pairs")} | {"calls", "attacked_pairs"}
 _TRANSFER = ("source_strength", "target_weakness", "transfer_mean", "transfer_gain")
 _SHARES = (
     "acc",
@@ -80,7 +84,8 @@ _SHARES = (
     "zero_fmr",
     "rr",
 )
-_SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance", *_TRANSFER)
+_API = ("invalid", "changed_mind", "refused_queries")
+_SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance", *_TRANSFER, *_API)
 
 
 def measure_name(result: Result) -> str:

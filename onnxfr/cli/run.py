@@ -45,6 +45,12 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
     max_pairs: Annotated[int | None, typer.Option(help="Draw this many pairs.")] = None,
     strict: Annotated[bool, typer.Option(help="Stop at unreadable pictures.")] = False,
+    max_calls: Annotated[
+        int | None, typer.Option(min=0, help="Most calls to each remote service, ever.")
+    ] = None,
+    i_am_authorised: Annotated[
+        bool, typer.Option("--i-am-authorised", help="The services' owners allow this test.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Evaluate models on data; run the same command again to resume."""
@@ -59,10 +65,14 @@ def run(
     }
     engine_flags = {"name": engine, "address": address, "gpus": gpus, "workers": workers}
     asked = read_asked(spec, _given(flags), _given(engine_flags))
+    from onnxfr.cli.services import with_services
+
+    place = _place(asked, output)
+    asked = with_services(asked, place, max_calls, i_am_authorised)
     if dry_run:
-        _preview(asked, output, as_json)
+        _preview(asked, place, as_json)
         return
-    outcome, store, results = _work(asked, output, seconds, quiet=as_json)
+    outcome, store, results = _work(asked, place, seconds, quiet=as_json)
     _tell(outcome, store, results, as_json)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
@@ -111,9 +121,10 @@ def _place(spec: RunSpec, output: Path | None) -> Path:
 
 
 def _work(
-    asked: RunSpec, output: Path | None, budget: float | None, *, quiet: bool
+    asked: RunSpec, place: Path, budget: float | None, *, quiet: bool
 ) -> tuple[Outcome, RunStore, list[dict[str, Any]]]:
     from onnxfr.cli.progress import RunProgress
+    from onnxfr.cli.services import open_services
     from onnxfr.evaluators.planning import (
         manifest_of,
         plan_run,
@@ -127,11 +138,12 @@ def _work(
     cache = embedding_cache()
     context = worker_context(cache)
     plan = plan_run(asked, context)
+    open_services(plan, context)
     manifest = manifest_of(plan, context)
     engine = make_engine(plan.spec.engine, len(plan.cells))
     if not engine.in_process:
         context.release()
-    store = RunStore(_place(asked, output))
+    store = RunStore(place)
     with store.working(), _logging_to(store.log_file):
         store.write_manifest(manifest, plan.cells)
         started = datetime.now(UTC)
@@ -200,18 +212,20 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _preview(asked: RunSpec, output: Path | None, as_json: bool) -> None:
+def _preview(asked: RunSpec, place: Path, as_json: bool) -> None:
+    from onnxfr.cli.services import price_services
     from onnxfr.evaluators.planning import estimate, plan_run, worker_context
     from onnxfr.runs.execute import missing
     from onnxfr.runs.store import RunStore
 
     context = worker_context(embedding_cache())
     plan = plan_run(asked, context)
-    store = RunStore(_place(asked, output))
+    store = RunStore(place)
     todo = missing(plan.cells, store)
     seconds = estimate(plan, todo, context)
     images = sum(cell.cost.images for cell in todo)
     gradients = sum(cell.cost.gradients for cell in todo)
+    prices = price_services(plan, todo, context)
     if as_json:
         cells = [
             {"key": c.key, "label": c.label, **vars(c.cost), "priority": c.priority} for c in todo
@@ -223,12 +237,18 @@ def _preview(asked: RunSpec, output: Path | None, as_json: bool) -> None:
             "images": images,
             "gradients": gradients,
             "seconds": round(seconds, 1),
+            "services": prices,
             "missing": cells,
         }
         typer.echo(json.dumps(summary, indent=1))
         return
     for cell in todo:
         typer.echo(f"{cell.label}: {cell.cost.images} images, {cell.cost.gradients} gradients")
+    for price in prices:
+        typer.echo(
+            f"{price['service']}: at most {price['calls']} calls, about {price['price']:.2f} "
+            f"{price['currency']} by the price in its adapter"
+        )
     typer.echo(
         f"{len(plan.cells)} cells, {len(plan.cells) - len(todo)} present, {len(todo)} to run: "
         f"{images} images and {gradients} gradients, about {_readable(seconds)} on this machine; "

@@ -44,9 +44,10 @@ class Context:
             del self._models[name]
         if name not in self._models:
             # Imported here because torch takes seconds, which workers without a model need not pay.
+            from onnxfr.models.remote.reference import is_remote, open_remote
             from onnxfr.models.wrapper import load_model
 
-            self._models[name] = load_model(name)
+            self._models[name] = open_remote(name) if is_remote(name) else load_model(name)
             if len(self._models) > self._max_models:
                 self._models.popitem(last=False)
         model = self._models[name]
@@ -128,14 +129,24 @@ class Context:
 
     def device(self, ref: str | ModelRef) -> str:
         """Return where this process computes embeddings: ``cpu``, ``cuda``, or unknown."""
+        from onnxfr.models.comparer import Comparer
         from onnxfr.models.wrapper import OnnxModel
 
         model = self.model(ref)
+        if isinstance(model, Comparer):
+            return "remote"
         return model.engine.device if isinstance(model, OnnxModel) else "unknown"
 
     def seconds_per_image(self, ref: str | ModelRef, batch_size: int = 16) -> float:
-        """Return how long one forward pass takes here, from one measured batch."""
+        """Return how long one forward pass takes here, from one measured batch.
+
+        A service is not asked for that: its pace says how long a question takes at least.
+        """
+        from onnxfr.models.remote.model import RemoteModel
+
         model = self.model(ref)
+        if isinstance(model, RemoteModel):
+            return model.seconds_per_question
         shape = (batch_size, 3, model.card.input_height, model.card.input_width)
         images = np.full(shape, 0.5, dtype=np.float32)
         model.embed(images)

@@ -113,7 +113,7 @@ def resolve(spec: RunSpec, folder: Path) -> RunSpec:
     """Make paths of models and data absolute, so that every worker finds them."""
     return spec.model_copy(
         update={
-            "models": tuple(_absolute(model, folder) for model in spec.models),
+            "models": tuple(_absolute_model(model, folder) for model in spec.models),
             "data": tuple(_absolute_data(data, folder) for data in spec.data),
         }
     )
@@ -173,6 +173,14 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as bad:
         raise SpecError(f"{source} is not valid TOML: {bad}; correct that line") from bad
+
+
+def _absolute_model(name: str, folder: Path) -> str:
+    if not name.startswith("remote:"):
+        return _absolute(name, folder)
+    from onnxfr.models.remote.reference import absolute  # torch comes with it
+
+    return absolute(name, folder)
 
 
 def _absolute(name: str, folder: Path) -> str:

@@ -108,16 +108,16 @@ def test_outside_services_want_the_users_word_a_budget_and_a_secret(
     adapter = read_adapter(name)
     journal = tmp_path / "journal.jsonl"
     if name in OURS:
-        RemoteModel(adapter, journal).close()
+        RemoteModel(adapter, journal).open()
         return
     with pytest.raises(NotAuthorised, match="--i-am-authorised"):
-        RemoteModel(adapter, journal, budget=10)
+        RemoteModel(adapter, journal, budget=10).open()
     with pytest.raises(SpecError, match="--max-calls"):
-        RemoteModel(adapter, journal, authorised=True)
+        RemoteModel(adapter, journal, authorised=True).open()
     for variable in adapter.secrets.values():
         monkeypatch.delenv(variable)
     with pytest.raises(RemoteError, match="environment variable"):
-        RemoteModel(adapter, journal, budget=10, authorised=True)
+        RemoteModel(adapter, journal, budget=10, authorised=True).open()
 
 
 @pytest.mark.parametrize(("name", "status", "content", "kind", "match"), SAID)

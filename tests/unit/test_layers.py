@@ -33,7 +33,7 @@ ALLOWED = {
     "model_zoo": BASE | {"models", "exporters"},
     "evaluators": BASE
     | {"models", "data", "alignment", "metrics", "corruptions", "attacks", "oracle", "threat"}
-    | {"probe", "runs", "defenses", "model_zoo", "checks"},
+    | {"probe", "runs", "defenses", "model_zoo", "checks", "service"},
 }
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxfr.errors import RemoteError, SpecError
+from onnxfr.errors import SpecError
 from onnxfr.models.card import Card
 from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.preprocessing import Preprocessing
-from onnxfr.models.remote.adapter import Adapter, read_adapter
+from onnxfr.models.remote.adapter import Adapter
 from onnxfr.models.remote.asking import Asker, Question
 from onnxfr.models.remote.authorisation import check_authorised, is_loopback
 from onnxfr.models.remote.filling import encode_picture, fill, join_pictures, read_secrets
@@ -23,8 +22,8 @@ from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import Verdict
 from onnxfr.types import Access, Images, Pixels
 
-PREFIX = "remote:"
 _SIDE = 112
+_GUESSED_SECONDS = 0.1
 
 
 class RemoteModel(Comparer):
@@ -45,27 +44,49 @@ class RemoteModel(Comparer):
         budget: int | None = None,
         authorised: bool = False,
     ) -> None:
-        secrets = read_secrets(adapter)
-        shared = {f"secret.{name}": text for name, text in secrets.items()}
-        shared |= {f"parameter.{name}": text for name, text in adapter.parameters.items()}
-        outside = False
-        for step in adapter.steps:
-            url = fill(step.url, {**shared, **_blank_captures(adapter)})
-            check_authorised(url, authorised)
-            outside |= not is_loopback(_host(url))
-        if budget is None and outside:
+        if budget is not None and budget < 0:
+            raise SpecError(f"a budget of calls is 0 or more; got {budget}")
+        self.adapter, self.card = adapter, _card(adapter)
+        self.access = Access.DECISION if adapter.answer.score is None else Access.SCORE
+        self._place, self._budget, self._authorised = journal, budget, authorised
+        self._asker: Asker | None = None
+
+    def open(self) -> Asker:
+        """Check the user's word, budget and secrets, and open the journal, once.
+
+        Nothing of that is needed to plan a run and to estimate its price.
+        """
+        if self._asker is not None:
+            return self._asker
+        adapter = self.adapter
+        shared = {f"parameter.{name}": text for name, text in adapter.parameters.items()}
+        blank = dict.fromkeys((f"secret.{name}" for name in adapter.secrets), "x")
+        captures = {f"captured.{name}": "x" for step in adapter.steps for name in step.captures}
+        urls = [fill(step.url, {**shared, **blank, **captures}) for step in adapter.steps]
+        for url in urls:
+            check_authorised(url, self._authorised)
+        outside = any(not is_loopback(urlsplit(url).hostname or "") for url in urls)
+        if self._budget is None and outside:
             raise SpecError(
                 f"{adapter.name} may charge for every call: say how many at most, with --max-calls"
             )
-        if budget is not None and budget < 0:
-            raise SpecError(f"a budget of calls is 0 or more; got {budget}")
-        self.adapter = adapter
-        self.access = Access.DECISION if adapter.answer.score is None else Access.SCORE
-        self.journal = Journal(
-            journal, adapter=adapter.name, digest=adapter.digest(), budget=budget
+        shared |= {f"secret.{name}": text for name, text in read_secrets(adapter).items()}
+        journal = Journal(
+            self._place, adapter=adapter.name, digest=adapter.digest(), budget=self._budget
         )
-        self._asker = Asker(adapter, self.journal, shared)
-        self.card = _card(adapter)
+        self._asker = Asker(adapter, journal, shared)
+        return self._asker
+
+    @property
+    def journal(self) -> Journal:
+        """The book of questions and answers."""
+        return self.open().journal
+
+    @property
+    def seconds_per_question(self) -> float:
+        """A guess of the time one question takes, for plans."""
+        rate = self.adapter.pace.per_second
+        return _GUESSED_SECONDS if rate is None else self.adapter.calls / rate
 
     def compare(self, images: Images, references: Images) -> NDArray[np.float32]:
         """Return the margins; what the journal knows is not asked again."""
@@ -91,21 +112,18 @@ class RemoteModel(Comparer):
             self._question(image, reference)
             for image, reference in zip(to_pixels(images), to_pixels(references), strict=True)
         ]
-        with self.journal.exclusive():
-            fresh = {each.key: each for each in questions}
+        asker, calls = self.open(), self.adapter.calls
+        journal = asker.journal
+        with journal.exclusive():
+            known = {} if again else journal.answers
+            affordable = list({q.key: q for q in questions if q.key not in known}.values())
+            if journal.left < len(affordable) * calls:
+                affordable = affordable[: int(journal.left // calls)]
+            journal.ask([each.key for each in affordable], calls)
+            asker.ask(affordable, again=again)
             if not again:
-                fresh = {
-                    key: each for key, each in fresh.items() if key not in self.journal.answers
-                }
-            affordable = list(fresh.values())
-            if self.journal.left < len(affordable) * self.adapter.calls:
-                affordable = affordable[: int(self.journal.left // self.adapter.calls)]
-            self.journal.ask([each.key for each in affordable], self.adapter.calls)
-            self._asker.ask(affordable, again=again)
-            if not again:
-                return [self.journal.answers.get(each.key) for each in questions]
-            asked = {each.key for each in affordable}
-            repeats = self.journal.repeats
+                return [journal.answers.get(each.key) for each in questions]
+            asked, repeats = {each.key for each in affordable}, journal.repeats
             return [
                 repeats[each.key][-1] if each.key in asked and each.key in repeats else None
                 for each in questions
@@ -118,8 +136,10 @@ class RemoteModel(Comparer):
 
     def close(self) -> None:
         """Close connections and journal."""
-        self._asker.close()
-        self.journal.close()
+        if self._asker is not None:
+            self._asker.close()
+            self._asker.journal.close()
+            self._asker = None
 
     def _question(self, probe: Pixels, reference: Pixels) -> Question:
         rule = self.adapter.picture
@@ -131,56 +151,6 @@ class RemoteModel(Comparer):
         return Question(key, values)
 
 
-class RemoteReference(NamedTuple):
-    """What a text such as ``remote:onnxfr,url=http://127.0.0.1:8600,budget=500`` says."""
-
-    adapter: str
-    parameters: dict[str, str]
-    journal: Path | None
-    budget: int | None
-    authorised: bool
-
-
-def is_remote(reference: str) -> bool:
-    """Tell whether a model reference means a service."""
-    return reference.startswith(PREFIX)
-
-
-def parse_reference(reference: str) -> RemoteReference:
-    """Split a reference into adapter, options and parameters."""
-    name, *options = reference.removeprefix(PREFIX).split(",")
-    parameters: dict[str, str] = {}
-    journal, budget, authorised = None, None, False
-    for option in options:
-        key, equals, value = option.partition("=")
-        if key == "authorised" and not equals:
-            authorised = True
-        elif key == "journal" and value:
-            journal = Path(value)
-        elif key == "budget" and value.isdigit():
-            budget = int(value)
-        elif equals:
-            parameters[key] = value
-        else:
-            raise SpecError(
-                f"{option!r} in {reference!r} is no option; expected authorised, journal=FILE, "
-                "budget=CALLS or a parameter of the adapter as NAME=VALUE"
-            )
-    return RemoteReference(name, parameters, journal, budget, authorised)
-
-
-def open_remote(reference: str) -> RemoteModel:
-    """Open the service a reference means."""
-    said = parse_reference(reference)
-    adapter = read_adapter(said.adapter).with_parameters(said.parameters)
-    if said.journal is None:
-        raise RemoteError(
-            f"{reference!r} names no journal: add journal=FILE, where every question and answer "
-            "is kept so that nothing is paid for twice"
-        )
-    return RemoteModel(adapter, said.journal, budget=said.budget, authorised=said.authorised)
-
-
 def to_pixels(images: Images) -> list[Pixels]:
     """Return 8-bit pictures as services take them."""
     bytes_ = np.clip(np.round(images * 255), 0, 255).astype(np.uint8)
@@ -189,14 +159,6 @@ def to_pixels(images: Images) -> list[Pixels]:
 
 def _mentions(adapter: Adapter, place: str) -> bool:
     return any(place in str(step.body) for step in adapter.steps)
-
-
-def _blank_captures(adapter: Adapter) -> dict[str, str]:
-    return {f"captured.{name}": "x" for step in adapter.steps for name in step.captures}
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or ""
 
 
 def _card(adapter: Adapter) -> Card:

@@ -1,0 +1,95 @@
+"""The pictures of pairs as a service receives them: whole, at the size the data set has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxfr.data.images import load_pixels, to_images
+from onnxfr.data.pairs import PairSet
+from onnxfr.errors import DataError
+from onnxfr.rng import RowRng
+from onnxfr.types import Images
+
+_POOL = 16
+_NONE = np.zeros((0, 0, 0), dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One pair to ask about; ``reason`` says why it cannot be."""
+
+    pair: str
+    same: bool
+    left_identity: str | None
+    right_identity: str | None
+    probe: Images = field(default_factory=lambda: _NONE)
+    reference: Images = field(default_factory=lambda: _NONE)
+    reason: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return what every record says about its pair."""
+        return {
+            "pair": self.pair,
+            "same": self.same,
+            "left_identity": self.left_identity,
+            "right_identity": self.right_identity,
+            "reason": self.reason or None,
+        }
+
+
+def read_pairs(pairs: PairSet, rows: Sequence[int]) -> list[Asked]:
+    """Read both pictures of some pairs."""
+    ids, found = pairs.pair_ids(), []
+    for row in rows:
+        sources = pairs.images[int(pairs.left[row])], pairs.images[int(pairs.right[row])]
+        names = ids[row], bool(pairs.same[row]), sources[0].identity, sources[1].identity
+        try:
+            pictures = [to_images([load_pixels(source)])[0] for source in sources]
+        except DataError as error:
+            found.append(Asked(*names, reason=str(error)))
+        else:
+            found.append(Asked(*names, *pictures))
+    return found
+
+
+def by_size(asked: Sequence[Asked]) -> list[list[Asked]]:
+    """Return readable pairs in groups whose pictures can be stacked."""
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Asked]] = {}
+    for each in asked:
+        if not each.reason:
+            groups.setdefault((each.probe.shape, each.reference.shape), []).append(each)
+    return list(groups.values())
+
+
+def stack(group: Sequence[Asked]) -> tuple[Images, Images]:
+    """Return the probes and the references of pairs of one size."""
+    return np.stack([each.probe for each in group]), np.stack([each.reference for each in group])
+
+
+def pool_of(pairs: PairSet, asked: Sequence[Asked], seed: int) -> Images | None:
+    """Return whole pictures of other people, of the commonest size asked about."""
+    groups = sorted(by_size(asked), key=len, reverse=True)
+    if not groups:
+        return None
+    shape = groups[0][0].probe.shape
+    people = {name for each in asked for name in (each.left_identity, each.right_identity)}
+    luck = RowRng(seed, [image.id for image in pairs.images], "pool").uniform(0.0, 1.0, (1,))
+    found: list[Images] = []
+    for index in np.argsort(luck[:, 0], kind="stable"):
+        source = pairs.images[index]
+        if source.identity in people and source.identity is not None:
+            continue
+        try:
+            picture = to_images([load_pixels(source)])[0]
+        except DataError:
+            continue
+        if picture.shape == shape:
+            found.append(picture)
+            people.add(source.identity)
+        if len(found) == _POOL:
+            break
+    return np.stack(found) if found else None

@@ -1,0 +1,100 @@
+"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,budget=500,journal=FILE``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from onnxfr.errors import RemoteError, SpecError
+from onnxfr.models.remote.adapter import Adapter, adapter_names, read_adapter
+from onnxfr.models.remote.model import RemoteModel
+
+PREFIX = "remote:"
+
+
+@dataclass(frozen=True)
+class RemoteReference:
+    """What such a text says."""
+
+    adapter: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    journal: Path | None = None
+    budget: int | None = None
+    authorised: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"{PREFIX}{self.adapter}"]
+        parts += [f"{name}={value}" for name, value in self.parameters.items()]
+        parts += [] if self.budget is None else [f"budget={self.budget}"]
+        parts += [] if self.journal is None else [f"journal={self.journal}"]
+        return ",".join([*parts, "authorised"] if self.authorised else parts)
+
+    def read(self) -> Adapter:
+        """Return the adapter with its parameters set."""
+        return read_adapter(self.adapter).with_parameters(self.parameters)
+
+
+def is_remote(reference: str) -> bool:
+    """Tell whether a model reference means a service."""
+    return reference.startswith(PREFIX)
+
+
+def parse_reference(reference: str) -> RemoteReference:
+    """Split a reference into adapter, options and parameters."""
+    name, *options = reference.removeprefix(PREFIX).split(",")
+    found = RemoteReference(name)
+    for option in options:
+        key, equals, value = option.partition("=")
+        if key == "authorised" and not equals:
+            found = replace(found, authorised=True)
+        elif key == "journal" and value:
+            found = replace(found, journal=Path(value))
+        elif key == "budget" and value.isdigit():
+            found = replace(found, budget=int(value))
+        elif equals and key != "budget":
+            found.parameters[key] = value
+        else:
+            raise SpecError(
+                f"{option!r} in {reference!r} is no option; expected authorised, journal=FILE, "
+                "budget=CALLS or a parameter of the adapter as NAME=VALUE"
+            )
+    return found
+
+
+def complete(
+    reference: str, folder: Path, *, budget: int | None = None, authorised: bool = False
+) -> str:
+    """Return a reference with what was left out: the journal in ``folder``, budget, permission."""
+    if not is_remote(reference):
+        return reference
+    said = parse_reference(reference)
+    journal = said.journal or folder / f"journal-{said.read().name}.jsonl"
+    return str(
+        replace(
+            said,
+            journal=journal.absolute(),
+            budget=said.budget if budget is None else budget,
+            authorised=said.authorised or authorised,
+        )
+    )
+
+
+def absolute(reference: str, folder: Path) -> str:
+    """Return a reference whose files are found from anywhere; they are relative to ``folder``."""
+    said = parse_reference(reference)
+    if said.adapter not in adapter_names():
+        said = replace(said, adapter=str((folder / Path(said.adapter).expanduser()).resolve()))
+    if said.journal is not None:
+        said = replace(said, journal=(folder / said.journal.expanduser()).resolve())
+    return str(said)
+
+
+def open_remote(reference: str) -> RemoteModel:
+    """Return the service a reference means; it is not asked anything yet."""
+    said = parse_reference(reference)
+    if said.journal is None:
+        raise RemoteError(
+            f"{reference!r} names no journal: add journal=FILE, where every question and answer "
+            "is kept so that nothing is paid for twice"
+        )
+    return RemoteModel(said.read(), said.journal, budget=said.budget, authorised=said.authorised)
