@@ -143,7 +143,10 @@ class Api(Evaluator):
         judge, threshold = _judge(cell, context)
         pairs = context.pairs(cell.data)
         rows = take_rows(pairs.pair_ids(), cell.rows)
-        base = {"threshold": threshold.value, "threshold_origin": threshold.origin}
+        base = {
+            "threshold": None if threshold is None else threshold.value,
+            "threshold_origin": _OWN if threshold is None else threshold.origin,
+        }
         records: list[dict[str, Any]] = []
         if cell.method in (CLEAN, RECHECK):
             for at in range(0, len(rows), _AT_ONCE):
@@ -160,10 +163,10 @@ class Api(Evaluator):
         return results_of(records)
 
 
-def _judge(cell: Cell, context: Context) -> tuple[LocalVerifier | RemoteModel, Threshold]:
+def _judge(cell: Cell, context: Context) -> tuple[LocalVerifier | RemoteModel, Threshold | None]:
     model = context.model(cell.model)
     if isinstance(model, RemoteModel):
-        return model, Threshold(float("nan"), _OWN)
+        return model, None
     align = needs_alignment(context.pairs(cell.data), cell.params["align"])
     threshold = clean_threshold(
         context, cell.model, cell.data, cell.params["threshold"], align=cell.params["align"]
