@@ -25,6 +25,7 @@ app = typer.Typer(
 @cache
 def _register() -> None:
     from onnxfr.cli.align import align
+    from onnxfr.cli.attack import attack
     from onnxfr.cli.check import check
     from onnxfr.cli.compare import compare
     from onnxfr.cli.data import data_app
@@ -41,7 +42,20 @@ def _register() -> None:
     from onnxfr.cli.zoo import zoo_app
 
     app.command("import")(import_model)
-    for command in (demo, check, verify, run, report, compare, export, align, serve, ls, doctor):
+    for command in (
+        demo,
+        check,
+        verify,
+        attack,
+        run,
+        report,
+        compare,
+        export,
+        align,
+        serve,
+        ls,
+        doctor,
+    ):
         app.command(command.__name__)(command)
     app.add_typer(zoo_app, name="zoo")
     app.add_typer(data_app, name="data")

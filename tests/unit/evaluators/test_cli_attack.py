@@ -1,0 +1,62 @@
+"""``onnxfr attack``: the goal follows from the decision, and the files say what was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from onnxfr.cli.attack import attack
+from onnxfr.data.images import decode, to_images
+from onnxfr.errors import DataError, SpecError
+from onnxfr.models.wrapper import load_model
+
+app = typer.Typer()
+app.command()(attack)
+
+
+def _run(*words: object) -> str:
+    answer = CliRunner().invoke(app, [str(word) for word in words])
+    if answer.exception is not None:
+        raise answer.exception
+    return answer.stdout
+
+
+def test_a_pair_is_attacked_and_the_pictures_prove_it(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    model = load_model(toy_model)
+    images = [to_images([decode(path.read_bytes(), path.name)]) for path in pair]
+    cosine = float(model.similarity(*images)[0])
+    for limit, goal in ((cosine + 0.02, "impersonate"), (cosine - 0.02, "dodge")):
+        words = ["--model", toy_model, "--attack", "bim", "--eps", "16/255", "--threshold", limit]
+        answer = json.loads(_run(*pair, *words, "-o", tmp_path / goal, "--json"))
+        assert answer["goal"] == goal and answer["won"] and answer["won_8bit"]
+        assert answer["similarity_before"] == pytest.approx(cosine, abs=1e-5)
+        made = decode(Path(answer["files"]["adversarial"]).read_bytes(), "adversarial")
+        assert np.abs(made.astype(int) - cv2.imread(str(pair[0]))[:, :, ::-1]).max() <= 16
+        again = float(model.similarity(to_images([made]), images[1])[0])
+        assert again == pytest.approx(answer["similarity_8bit"], abs=1e-4)
+        assert (again > limit) == (goal == "impersonate")
+    assert set(answer["files"]) == {"clean", "adversarial", "difference", "reference"}
+
+
+def test_words_for_people_and_errors(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    common = (*pair, "--model", toy_model, "-o", tmp_path)
+    said = _run(*common, "--attack", "fmn(steps=5)", "--threshold", 0.2)
+    assert "grey levels" in said and "threshold 0.2000" in said
+    with pytest.raises(SpecError, match="--threshold"):
+        _run(*common)
+    with pytest.raises(SpecError, match="linf or l2"):
+        _run(*common, "--threshold", 0.2, "--norm", "l7")
+    with pytest.raises(SpecError, match="other people"):
+        _run(*common, "--threshold", 0.2, "--attack", "admix")
+    with pytest.raises(DataError, match="no picture"):
+        _run(pair[0], tmp_path / "none.png", "--model", toy_model)
