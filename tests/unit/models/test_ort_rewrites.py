@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfr.models.rewrites import fix_weights, split_prelu
+from onnxfr.models.rewrites import fix_weights, rewritten, split_prelu
 
 CHANNELS = 16
 
@@ -114,6 +114,13 @@ def test_an_overridable_slope_is_left_alone_until_weights_are_fixed():
     assert split_prelu(model) == 0
     assert fix_weights(model) == 1
     assert split_prelu(model) == 1
+
+
+def test_a_rewritten_copy_leaves_the_model_as_it_was():
+    model = prelu_net(per_channel(CHANNELS, 1, 1))
+    before = model.SerializeToString(deterministic=True)
+    assert "PRelu" not in operators(rewritten(model))
+    assert model.SerializeToString(deterministic=True) == before
 
 
 def test_two_prelus_may_share_a_slope():
