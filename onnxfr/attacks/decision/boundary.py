@@ -1,7 +1,9 @@
 """Boundary: a random walk along the boundary that keeps only winning steps (2018).
 
 Each candidate goes a little around the clean picture and a little towards it; the two step sizes
-follow the rates at which candidates win, with the windows and factors of the authors' code.
+follow the rates at which candidates win. The authors' code looks at every tenth candidate and needs
+a thousand of them before its first adaptation; here every candidate counts, and the points on the
+sphere, which cost a question each, are judged by twenty.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length
 from onnxfr.attacks.decision._directions import White
 
-_SPHERICAL_WINDOW = 100
+_SPHERICAL_WINDOW = 20
 _STEP_WINDOW = 30
 _CHECK_EVERY = 10
 
@@ -57,9 +59,9 @@ class Boundary(DecisionAttack):
             sphere, candidate = _candidates(game, point, noise, around, inwards)
             check = step % _CHECK_EVERY == 0
             answers = yield np.stack([candidate, sphere]) if check else candidate[None]
+            steps.append(bool(answers[0]))
             if check:
                 spherical.append(bool(answers[1]))
-                steps.append(bool(answers[0]))
             if answers[0] and game.distance(candidate) < game.distance(point):
                 point = candidate
             if len(spherical) == _SPHERICAL_WINDOW:

@@ -34,7 +34,7 @@ class CGBA(DecisionAttack):
 
     steps: int = 500
     samples: int = 30
-    share: float = 0.125
+    share: float = 0.25
     radius: float = 0.1
 
     paper: ClassVar[str] = "Reza, Rahmati, Wu and Dai, ICCV 2023 (arXiv:2308.03163)"

@@ -1,8 +1,9 @@
 """GeoDA: the boundary taken as a plane; straight from the clean picture along its normal (2020).
 
 The normal is estimated in the low frequencies; the share of the questions each step gets grows
-geometrically, as the authors derive for a fixed total. Without a cap the total is ``queries``. Of
-the old and the new boundary point the closer one is kept; the authors keep the new one.
+geometrically, as the authors derive for a fixed total. Without a cap the total is ``queries``. As
+in ART's version the estimates of all steps are added up: near the end they look at nearly the same
+point. Of the old and the new boundary point the closer one is kept; the authors keep the new one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class GeoDA(DecisionAttack):
 
     queries: int = 20_000
     growth: float = 0.6
-    share: float = 0.125
+    share: float = 0.25
     radius: float = 0.1
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2", "linf")
@@ -58,8 +59,11 @@ class GeoDA(DecisionAttack):
         point = yield from find_boundary(game, precision)
         if point is None:
             return
+        normal = np.zeros_like(game.clean)
         for samples in planned(min(game.questions, self.queries), self.growth):
-            normal = yield from estimate_normal(game, source, point, self.radius, samples)
+            estimate = yield from estimate_normal(game, source, point, self.radius, samples)
+            # The error of an estimate shrinks with the root of its probes.
+            normal = normal + np.float32(np.sqrt(samples)) * estimate
             found = yield from _along(game, normal, game.distance(point), precision)
             if found is not None and game.distance(found) < game.distance(point):
                 point = found

@@ -47,7 +47,7 @@ class HopSkipJump(DecisionAttack):
     steps: int = 128
     samples: int = 100
     most_samples: int = 10_000
-    radius: float = 0.05
+    radius: float = 0.1
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2", "linf")
     paper: ClassVar[str] = "Chen, Jordan and Wainwright, S&P 2020 (arXiv:1904.02144)"

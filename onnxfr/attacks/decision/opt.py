@@ -35,7 +35,7 @@ class OPT(DecisionAttack):
     steps: int = 1000
     samples: int = 20
     step_size: float = 0.2
-    radius: float = 0.05
+    radius: float = 0.1
 
     paper: ClassVar[str] = "Cheng et al., ICLR 2019 (arXiv:1807.04457)"
 

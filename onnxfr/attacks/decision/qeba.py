@@ -37,8 +37,8 @@ class QEBA(HopSkipJump):
 
     radius: float = 0.1
     space: Space = "spatial"
-    side: int = 14
-    share: float = 0.125
+    side: int = 28
+    share: float = 0.25
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     paper: ClassVar[str] = "Li et al., CVPR 2020 (arXiv:2005.14137)"

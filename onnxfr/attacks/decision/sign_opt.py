@@ -46,7 +46,7 @@ class SignOPT(DecisionAttack):
     steps: int = 1000
     samples: int = 200
     step_size: float = 0.2
-    radius: float = 0.05
+    radius: float = 0.1
 
     paper: ClassVar[str] = "Cheng et al., ICLR 2020 (arXiv:1909.10773)"
 
