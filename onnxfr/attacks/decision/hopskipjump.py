@@ -1,10 +1,10 @@
 """HopSkipJump: the normal of the boundary from the answers around a point, then a jump along it.
 
-Three deviations, all for pictures of faces. The paper ties the radius of its probes to the
-precision of its bisection, both shrinking with the dimension: at 112 x 112 its probes move the
-cosine less than float rounding does. Here probes have a ``radius`` of their own, relative to
-the distance and never finer than the verifier's grey levels, and bisection ends when the point is
-as near to the boundary as a probe reaches along the normal.
+The paper ties the radius of its probes to the precision of its bisection; both shrink with the
+dimension, at 112 x 112 to a hundred-thousandth of the distance, which no 8-bit file holds. Here
+probes have a ``radius`` of their own, relative to the distance and never finer than the verifier's
+grey levels, and bisection ends when the point is as near to the boundary as a probe reaches along
+the normal: about 13 questions instead of 23.
 """
 
 from __future__ import annotations
