@@ -1,0 +1,96 @@
+"""Are our attacks at least as strong as Foolbox's and torchattacks', with the same effort?
+
+Run: python benchmarks/attack_peers.py MODEL --data lfw:PATH [--pairs 10] [--only fmn --only ddn]
+
+Same model, pairs, threshold, budget and number of gradients; the peers attack two logits made of
+the same margin. Every picture, theirs too, is judged by our onnxruntime verifier. Run it with the
+Python of an environment that has onnxfr, foolbox and torchattacks. For fixed budgets the share won
+is compared, otherwise the median distance in grey levels (failures infinite).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from _attack_world import World
+from _peer_attacks import (
+    Peer,
+    TwoLogits,
+    foolbox_attack,
+    outcome,
+    torchattacks_attack,
+    without_torchvision,
+)
+
+from onnxfr.attacks import make_attack
+from onnxfr.probe import Probe
+from onnxfr.threat import Threat
+from onnxfr.types import Goal, Norm
+
+Maker = Callable[[TwoLogits, Probe, str, Threat, int], Peer]
+
+
+class Duel(NamedTuple):
+    """One attack of ours against the same one of a peer."""
+
+    name: str
+    ours: str
+    peer: str
+    make: Maker
+    norm: Norm
+    eps: float | None
+    steps: int
+
+
+DUELS = (
+    Duel("bim", "bim", "Foolbox", foolbox_attack, "linf", 1 / 255, 20),
+    Duel("pgd", "pgd(steps=20,step_ratio=1.5)", "Foolbox", foolbox_attack, "linf", 1 / 255, 20),
+    Duel("apgd", "apgd(steps=20)", "torchattacks", torchattacks_attack, "linf", 1 / 255, 20),
+    Duel("deepfool", "deepfool(steps=50)", "Foolbox", foolbox_attack, "l2", None, 50),
+    Duel("fmn", "fmn", "Foolbox", foolbox_attack, "l2", None, 100),
+    Duel("fmn", "fmn", "Foolbox", foolbox_attack, "linf", None, 100),
+    Duel("ddn", "ddn", "Foolbox", foolbox_attack, "l2", None, 100),
+    Duel("cw", "cw(growths=1,bisections=2)", "Foolbox", foolbox_attack, "l2", None, 400),
+)
+
+
+def fight(world: World, duel: Duel) -> str:
+    """Return a row of the table."""
+    probe, threat = world.probe, Threat(norm=duel.norm, eps=duel.eps)
+    result = make_attack(duel.ours)(world.oracle(probe, threat), probe, threat, seed=0)
+    logits = TwoLogits(world.model, probe, world.goal, world.threshold)
+    made = duel.make(logits, probe, duel.name, threat, duel.steps)()
+    theirs = outcome(world.oracle(probe, threat), probe, threat, made)
+    ours = result.cost
+    if duel.eps is not None:
+        said = [f"{100 * np.isfinite(cost).mean():.0f} % won" for cost in (ours, theirs)]
+    else:
+        said = [f"{255 * float(np.median(cost)):.3f}" for cost in (ours, theirs)]
+    asked = f"{result.gradients.mean():.0f}"
+    game = f"{world.goal}, {duel.norm}"
+    return f"| {duel.name} | {game} | {said[0]} ({asked} gradients) | {duel.peer} {said[1]} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--only", action="append")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    without_torchvision()
+    print("| attack | game | ours | peer |\n|---|---|---|---|")
+    for goal in Goal:
+        world = World(options.model, options.data, goal, options.pairs)
+        for duel in DUELS:
+            if not options.only or duel.name in options.only:
+                print(fight(world, duel), flush=True)
+
+
+if __name__ == "__main__":
+    main()

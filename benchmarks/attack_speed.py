@@ -1,0 +1,147 @@
+"""What an attack costs: our steps against bare torch, our PGD against peers, our search's saving.
+
+Run: python benchmarks/attack_speed.py MODEL --data lfw:PATH [--pairs 8] [--rounds 5] [--search 6]
+
+Ratios only, everything interleaved in one run. Peers (Foolbox, torchattacks, ART) are timed where
+they can be imported: run it with the Python of an environment that has onnxfr and them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from _attack_world import World
+from _peer_attacks import (
+    TwoLogits,
+    art_pgd,
+    foolbox_attack,
+    torchattacks_attack,
+    without_torchvision,
+)
+
+from onnxfr.attacks import make_attack
+from onnxfr.rng import RowRng
+from onnxfr.threat import Threat
+from onnxfr.types import Goal
+
+STEPS = 20
+EPS = 8 / 255
+
+
+def interleaved(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return processor seconds of each, the median over rounds of one run after the other."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for k in range(rounds + 1):
+        for name, run in runs.items():
+            begin = time.process_time()
+            run()
+            if k:
+                spent[name].append(time.process_time() - begin)
+    return {name: statistics.median(values) for name, values in spent.items()}
+
+
+def bare_loop(world: World) -> Callable[[], object]:
+    """Return forward and backward passes of the converted graph and nothing else."""
+    assert world.probe.references is not None
+    reference = torch.from_numpy(world.model.embed(world.probe.references))
+    images = torch.from_numpy(world.probe.images)
+
+    def run() -> None:
+        for _ in range(STEPS):
+            point = images.clone().requires_grad_()
+            cosine = (world.model.embed_grad(point) * reference).sum()
+            torch.autograd.grad(cosine, point)
+
+    return run
+
+
+def steps_and_peers(world: World, rounds: int) -> None:
+    threat, probe = Threat(norm="linf", eps=EPS), world.probe
+    bim = make_attack("bim", {"steps": STEPS})
+    pgd = make_attack("pgd", {"steps": STEPS, "step_ratio": 1.5})
+
+    def loop() -> object:
+        rng = RowRng(0, probe.ids, "speed")
+        return bim.run(world.oracle(probe, threat), probe, threat, rng)
+
+    def peer(make: Callable[[TwoLogits], Callable[[], object]]) -> Callable[[], object]:
+        return make(TwoLogits(world.model, probe, world.goal, world.threshold))
+
+    runs: dict[str, Callable[[], object]] = {
+        "bare": bare_loop(world),
+        "our loop": loop,
+        "our PGD, judged": lambda: pgd(world.oracle(probe, threat), probe, threat, seed=0),
+    }
+    for name, make in {
+        "Foolbox PGD": lambda logits: foolbox_attack(logits, probe, "pgd", threat, STEPS),
+        "torchattacks PGD": lambda logits: torchattacks_attack(logits, probe, "pgd", threat, STEPS),
+        "ART PGD": lambda logits: art_pgd(logits, probe, threat, STEPS),
+    }.items():
+        try:
+            runs[name] = peer(make)
+        except ImportError as missing:
+            print(f"{name}: not here ({missing})")
+    found = interleaved(runs, rounds)
+    print(f"{len(probe)} pairs, {STEPS} steps, processor time relative to bare forward+backward:")
+    for name, seconds in found.items():
+        print(f"  {name:18} {seconds / found['bare']:.3f}  ({seconds:.2f} s)")
+
+
+def search_saving(world: World, pairs: int) -> None:
+    """Compare gradients and medians of our search with RobFR's schedule on the same pairs."""
+    probe, threat = world.probe.take(np.arange(pairs)), Threat(norm="linf")
+    results = {}
+    for schedule in ("ours", "robfr"):
+        attack = make_attack(f"smallest(schedule={schedule}):bim")
+        results[schedule] = attack(world.oracle(probe, threat), probe, threat, seed=0)
+    ours, theirs = results["ours"], results["robfr"]
+    medians = [255 * float(np.median(each.cost)) for each in (ours, theirs)]
+    asked = [float(each.gradients.mean()) for each in (ours, theirs)]
+    print(
+        f"BIM minimum search, {world.goal}, {pairs} pairs: ours {asked[0]:.0f} gradients, RobFR's "
+        f"{asked[1]:.0f}, ratio 1/{asked[1] / asked[0]:.1f}; medians {medians[0]:.3f} and "
+        f"{medians[1]:.3f} ({100 * (medians[0] / medians[1] - 1):+.1f} %)"
+    )
+
+
+def memory(world: World) -> None:
+    """Attack one block again and again: the peak must not grow with the number of pairs."""
+    probe, threat = world.probe, Threat(norm="linf", eps=EPS)
+    fgsm = make_attack("fgsm")
+    peaks = []
+    for blocks in (2, 8):
+        for _ in range(blocks):
+            fgsm(world.oracle(probe, threat), probe, threat, seed=0)
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(
+        f"memory: peak {peaks[0]:.0f} MB after {2 * len(probe)} pairs, {peaks[1]:.0f} MB after "
+        f"{10 * len(probe)}, in blocks of {len(probe)}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--search", type=int, default=6)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    without_torchvision()
+    world = World(options.model, options.data, Goal.DODGE, options.pairs)
+    memory(world)
+    if options.rounds:
+        steps_and_peers(world, options.rounds)
+    if options.search:
+        search_saving(world, min(options.search, len(world.probe)))
+
+
+if __name__ == "__main__":
+    main()
