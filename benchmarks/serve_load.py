@@ -3,7 +3,8 @@
 Rounds alternate: bare onnxruntime, our engine alone, then the service under concurrent clients.
 Bodies are encoded before the clock starts, pictures are aligned crops and alignment is off, so that
 the difference is what the service itself costs: HTTP, JPEG decoding, batching, answers, log. The
-clients share the machine's cores with the service.
+clients share the machine's cores with the service. On a machine that is busy with other things read
+the ratios of processor time; those of wall time then say how the scheduler shared the cores.
 
     python benchmarks/serve_load.py --model w600k_mbf --faces PATH/lfw_112
 """
@@ -147,6 +148,8 @@ def main() -> None:
                 storm(port, requests, options.clients, options.seconds)
             )
             used = processor_seconds(server.pid) - before[0], time.process_time() - before[1]
+            if not latencies:
+                raise SystemExit("no request ended in time: the machine is busy, or --seconds few")
             row |= {
                 "service": 2 * rate,
                 "service_cpu": 2 * asked / used[0],

@@ -14,6 +14,7 @@ from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
 
 _QUERIES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
+_GREY_LEVELS = 255
 _ANSWERED = ("judged", "rejected", "invalid")
 
 Rows = list[dict[str, Any]]
@@ -93,10 +94,11 @@ def _attack(rows: Rows) -> list[Result]:
     eps = fought[0]["eps"]
     for q in checkpoints(fought[0]["max_queries"]):
         distances = [row[f"distance_at_{q}"] for row in fought]
-        cost = [np.inf if each is None else each for each in distances]
-        near = rate([each <= eps for each in cost])
+        cost = np.array([np.inf if each is None else each for each in distances])
+        near = rate(cost <= eps)
         results.append(_estimate(rows, "asr", near, f"queries={q},eps={eps:.4g}"))
-        results.append(_estimate(rows, "median_distance", median_cost(cost), f"queries={q}"))
+        median = median_cost(_GREY_LEVELS * cost)
+        results.append(_estimate(rows, "median_distance", median, f"queries={q}"))
     asked = sum(row["queries"] for row in fought)
     if asked:
         share = sum(row["refusals"] for row in fought) / asked

@@ -16,7 +16,6 @@ from onnxfr.evaluators.report.svg import DASHES, SERIES, Chart, linear_axis, log
 from onnxfr.evaluators.report.wording import count, percent, span, value_text
 
 _MANY_REJECTED = 0.05
-_GREY_LEVELS = 255
 
 Runs = dict[tuple[str, str], list[Result]]
 
@@ -176,7 +175,7 @@ def _points(part: Sequence[Result]) -> list[dict[str, str]]:
 def _distance(result: Result) -> str:
     if result.value is None:
         return "no start for half of the pairs"
-    return f"{result.value:.4f} ({_GREY_LEVELS * result.value:.1f} grey levels)"
+    return f"{result.value:.1f}"
 
 
 def _charts(results: Sequence[Result]) -> list[Markup]:
@@ -196,7 +195,7 @@ def _charts(results: Sequence[Result]) -> list[Markup]:
         top=top_margin(len(parts)),
     )
     values = [r.value for _, _, far in parts for _, r in far if r.value is not None]
-    farthest = _GREY_LEVELS * max(values, default=0.1) * 1.1
+    farthest = max(values, default=10.0) * 1.1
     distance = Chart(
         title="Median distance by questions",
         description="Root mean square change of the closest win, pairs without one as infinite.",
@@ -212,7 +211,7 @@ def _charts(results: Sequence[Result]) -> list[Markup]:
         )
         success.band(low, high, colour)
         success.line(line, colour, dash, name)
-        known = [(math.log10(q), _GREY_LEVELS * r.value) for q, r in far if r.value is not None]
+        known = [(math.log10(q), r.value) for q, r in far if r.value is not None]
         distance.line(known, colour, dash, name)
     return [success.render(), distance.render()]
 
