@@ -148,6 +148,8 @@ def _attacks(numbers: _Numbers) -> list[Verdict]:
         p = next(iter(numbers.of("transfer_gain_p", method=gain.method, goal=gain.goal)), None)
         if p is None or p.value is None or gain.value is None or p.value > _SIGNIFICANT:
             continue
+        if gain.low is None or gain.high is None or gain.low <= 0.0 <= gain.high:
+            continue  # the test and the interval must agree before the page calls one better
         first, second = gain.method.split(" - ")
         better, worse = (first, second) if gain.value > 0 else (second, first)
         sentence = (
