@@ -19,6 +19,9 @@ from onnxfr.types import Images
 
 Shape = tuple[int, int, int]
 
+# A share of a small picture's spectrum would leave no direction to choose.
+_FEWEST_WAVES = 8
+
 
 class Directions(ABC):
     """A source of random unit directions of one picture shape."""
@@ -74,8 +77,9 @@ class Cosine(Directions):
     """
 
     def __init__(self, shape: Shape, share: float, ternary: bool = False) -> None:
-        self.tall = max(2, round(shape[1] * share))
-        self.wide = max(2, round(shape[2] * share))
+        self.tall, self.wide = (
+            min(size, max(_FEWEST_WAVES, round(size * share))) for size in shape[1:]
+        )
         self.shape, self.ternary = shape, ternary
         self.weights = np.ones((shape[0], self.tall, self.wide), np.float32)
         self.dims = shape[0] * self.tall * self.wide
