@@ -80,11 +80,18 @@ def work(folder: Path, model: str, options: argparse.Namespace, until: float) ->
 
 def stored(folder: Path) -> list[Attacked]:
     """Return every attack of the shards in a run directory, whichever plan they came from."""
-    tables = [pa.parquet.read_table(path) for path in sorted(folder.rglob("*.parquet"))]
-    joined = pa.concat_tables(
-        [table.replace_schema_metadata(None) for table in tables], promote_options="permissive"
+    paths = sorted(folder.rglob("*.parquet"), key=lambda path: -path.stat().st_mtime_ns)
+    tables = [pa.parquet.read_table(path).replace_schema_metadata(None) for path in paths]
+    if not tables:
+        return []
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    keys = zip(
+        *(joined[name].to_pylist() for name in ("method", "goal", "norm", "pair")), strict=True
     )
-    return attacked_groups(joined)
+    seen: dict[tuple[str, ...], int] = {}
+    for place, key in enumerate(keys):
+        seen.setdefault(key, place)  # the newest counts where versions of the code differ
+    return attacked_groups(joined.take(pa.array(list(seen.values()))))
 
 
 def main() -> None:
@@ -115,15 +122,18 @@ def tell(folder: Path) -> None:
     print(f"\n{folder.name}, threshold {threshold:.4f} ({origin}); dodging / impersonation")
     print("| norm | attack | median | 95 % interval | RobFR's script | gradients | pairs |")
     print("|---|---|---|---|---|---|---|")
-    for norm, attack in COLUMNS:
+    wanted = [
+        (norm, method)
+        for norm, attack in COLUMNS
+        for method in sorted({g.method for g in groups if (g.norm, g.plain_name) == (norm, attack)})
+    ]
+    for norm, method in wanted:
         both = [
             group
             for goal in ("dodge", "impersonate")
             for group in groups
-            if (group.norm, group.plain_name, group.goal) == (norm, attack, goal)
+            if (group.norm, group.method, group.goal) == (norm, method, goal)
         ]
-        if not both:
-            continue
         medians = [median_cost(group.cost) for group in both]
         scripts = [robfr_score(group.cost, group.won | group.won_clean).median for group in both]
         cells = (
@@ -133,7 +143,7 @@ def tell(folder: Path) -> None:
             " / ".join(f"{np.mean(g.column('gradients')):.0f}" for g in both),
             " / ".join(str(len(g.won)) for g in both),
         )
-        print(f"| {norm} | {attack} | " + " | ".join(cells) + " |")
+        print(f"| {norm} | {method} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ CHECKS = "checks"
 
 _MOST_ROWS = 50
 _PRIORITY = 50.0
-_RUNS_OF_A_SEARCH = {"ours": 5, "robfr": 13}
+_RUNS_OF_A_SEARCH = {"ours": 3, "robfr": 13}
+_RUNS_OF_A_SCAN = {"ours": 20, "robfr": 37}
 _GRADIENTS_OF_CHECKS = 100
 _STEPS_OF_OTHERS = 300
 
@@ -204,7 +205,8 @@ def expected_gradients(attack: Attack) -> int:
         once *= inner.restarts * (1 + inner.neighbours)
         once *= math.prod(view.copies for view in inner.views())
     if attack is not inner:
-        once *= _RUNS_OF_A_SEARCH[attack.parameters()["schedule"]]
+        runs = _RUNS_OF_A_SCAN if once == 1 else _RUNS_OF_A_SEARCH
+        once *= runs[attack.parameters()["schedule"]]
     return int(once * (1 + getattr(attack, "bisections", 0)))
 
 

@@ -205,6 +205,7 @@ def test_costs_and_parameters(tmp_path: Path, toy_model: Path, toy_faces: Path) 
     assert expected_gradients(make_attack("bim")) == 20
     assert expected_gradients(make_attack("si+dim(steps=10)")) == 50
     assert expected_gradients(make_attack("smallest(schedule=robfr):bim")) == 260
+    assert expected_gradients(make_attack("smallest:fgsm")) == 20
     context = Context(tmp_path)
     with pytest.raises(SpecError, match="nothing to do"):
         plan_of(context, toy_model, toy_faces, {"attacks": ["cw"], "norms": ["linf"], "checks": 0})
