@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxfr.errors import UnsafeFile
-from onnxfr.exporters._keras_model import Argument, Builder, Layer
+from onnxfr.exporters._keras_values import Argument, Builder, Layer
 
 Given = tuple[Argument, ...]
 Settings = Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxfr.exporters._keras_layers import Given, Settings, makes, pair, value_of
-from onnxfr.exporters._keras_model import Builder, Layer
+from onnxfr.exporters._keras_values import Builder, Layer
 from onnxfr.exporters._tf_values import BATCH
 
 

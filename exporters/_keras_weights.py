@@ -86,19 +86,19 @@ def _legacy(root: Item) -> tuple[dict[str, Any], Arrays]:
         )
     if "model_weights" not in root:
         raise UnreadableModel("the Keras file holds no weights")
-    return _json(described), _Named({"": root["model_weights"]})
+    return _json(described), _Named(root["model_weights"])
 
 
 class _Named:
     """Arrays of ``.h5``: one group per layer, which lists the names of its arrays."""
 
-    def __init__(self, groups: Mapping[str, Item], prefix: str = "") -> None:
-        self._root = groups[""]
-        self._prefix = prefix
+    def __init__(self, root: Item, outer: str = "") -> None:
+        self._root = root
+        self._outer = outer
         self._found: dict[str, list[tuple[list[str], Item]]] = {}
 
     def _arrays(self, layer: str) -> list[tuple[list[str], Item]]:
-        outer = self._prefix or layer
+        outer = self._outer or layer
         if outer not in self._found:
             if outer not in self._root:
                 raise UnreadableModel(f"the Keras file has no weights of the layer {outer!r}")
@@ -106,7 +106,7 @@ class _Named:
             names = _listed(group, "weight_names")
             self._found[outer] = [(name.split(":")[0].split("/"), group[name]) for name in names]
         mine = self._found[outer]
-        return [(n, i) for n, i in mine if layer in n[:-1]] if self._prefix else mine
+        return [(n, i) for n, i in mine if layer in n[:-1]] if self._outer else mine
 
     def take(self, layer: str, names: Sequence[str]) -> list[Array]:
         found = self._arrays(layer)
@@ -121,7 +121,7 @@ class _Named:
         return [item.array() for _, item in found]
 
     def inside(self, layer: str, description: Mapping[str, Any]) -> Arrays:
-        return _Named({"": self._root}, self._prefix or layer)
+        return _Named(self._root, self._outer or layer)
 
 
 def _listed(group: Item, key: str) -> list[str]:

@@ -6,7 +6,7 @@ Field numbers are those of TensorFlow's public ``graph.proto``, ``function.proto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from onnxfr.errors import UnreadableModel, UnsafeFile, UnsupportedModel
 from onnxfr.exporters._binary import BinaryReader, checked_count
 from onnxfr.exporters._tf_values import Array, Node
 from onnxfr.exporters._wire import fields, numbers, signed, single
+from onnxfr.exporters.base import MAX_BYTES
 
 TYPES = {
     1: "float32",
@@ -209,6 +210,24 @@ def read_tensor(content: bytes, name: str) -> Array:
         values = np.zeros(1, dtype)
     filled = np.concatenate([values, np.repeat(values[-1:], count - values.size)])
     return filled.reshape(sides)
+
+
+def constants_of(nodes: Iterable[Node]) -> dict[str, Array]:
+    """Return the numbers of constants; texts, which no network computes with, are left out."""
+    found: dict[str, Array] = {}
+    total = 0
+    for node in nodes:
+        raw = node.attributes.get("value")
+        if node.op != "Const" or not isinstance(raw, bytes):
+            continue
+        try:
+            found[node.name] = read_tensor(raw, node.name)
+        except UnsupportedModel:
+            continue
+        total += found[node.name].nbytes
+        if total > MAX_BYTES:
+            raise UnsafeFile(f"the graph unfolds to more than {MAX_BYTES >> 20} MiB of constants")
+    return found
 
 
 def read_texts(content: bytes) -> list[str]:

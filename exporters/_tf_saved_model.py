@@ -13,10 +13,10 @@ from onnxfr.exporters._tf_graph import source_of, split_reference
 from onnxfr.exporters._tf_messages import (
     Graph,
     TensorInfo,
+    constants_of,
     message,
     read_entry,
     read_graph,
-    read_tensor,
     read_tensor_info,
     read_texts,
 )
@@ -55,7 +55,7 @@ def read_saved_model(content: bytes, folder: Path) -> SavedModel:
     inliner = Inliner(graph)
     nodes = inliner.inlined()
     entry, info = _picture(name, inputs)
-    weights = _constants(nodes)
+    weights = constants_of(nodes.values())
     weights.update(_variables(nodes, folder / "variables"))
     nodes = {
         key: replace(node, op="Const", inputs=()) if node.op in _VARIABLES else node
@@ -112,19 +112,6 @@ def _picture(signature: str, inputs: Side) -> tuple[str, TensorInfo]:
         told = ", ".join(f"{k} ({v.dtype})" for k, v in inputs.items())
         raise UnsupportedModel(f"the signature {signature} does not take one picture, but: {told}")
     return source_of(pictures[0].name), pictures[0]
-
-
-def _constants(nodes: Mapping[str, Node]) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for node in nodes.values():
-        raw = node.attributes.get("value")
-        if node.op == "Const" and isinstance(raw, bytes) and not _is_text(node):
-            found[node.name] = read_tensor(raw, node.name)
-    return found
-
-
-def _is_text(node: Node) -> bool:
-    return node.attributes.get("dtype") in ("string", "resource", "unknown")
 
 
 def _variables(nodes: Mapping[str, Node], folder: Path) -> dict[str, Array]:

@@ -15,7 +15,8 @@ import onnx
 
 from onnxfr.errors import UnsupportedModel
 from onnxfr.exporters._hdf5 import MARK
-from onnxfr.exporters._keras_model import Builder, build_model
+from onnxfr.exporters._keras_model import build_model
+from onnxfr.exporters._keras_values import Builder
 from onnxfr.exporters._keras_weights import ZIP_MARK, read_keras
 from onnxfr.exporters._tf_graph import build_graph, by_name
 from onnxfr.exporters._tf_values import Node

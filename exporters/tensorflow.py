@@ -23,7 +23,7 @@ from onnxfr.exporters._tf_graph import (
     picture_size,
     source_of,
 )
-from onnxfr.exporters._tf_messages import message, read_graph, read_node, read_tensor
+from onnxfr.exporters._tf_messages import constants_of, message, read_graph, read_node
 from onnxfr.exporters._tf_saved_model import is_saved_model, read_saved_model
 from onnxfr.exporters._tf_values import Array, Node
 from onnxfr.exporters._wire import fields, top_fields
@@ -83,7 +83,7 @@ def export_tensorflow(
         told = saved.size
     else:
         nodes = by_name(read_graph(content).nodes)
-        network = _network(nodes, _constants(nodes), None, ())
+        network = _network(nodes, constants_of(nodes.values()), None, ())
         told = picture_size(network.nodes[network.entry])
 
     def build(size: Size) -> onnx.ModelProto:
@@ -93,19 +93,6 @@ def export_tensorflow(
 
     model, notes = fit_size(build, input_size, told)
     return Exported(model, "tensorflow", arch, notes=(*notes, *network.notes))
-
-
-def _constants(nodes: Mapping[str, Node]) -> dict[str, Array]:
-    """Return the numbers of constants; those of no use to a network are left out."""
-    found: dict[str, Array] = {}
-    for node in nodes.values():
-        raw = node.attributes.get("value")
-        if node.op == "Const" and isinstance(raw, bytes):
-            try:
-                found[node.name] = read_tensor(raw, node.name)
-            except UnsupportedModel:
-                continue
-    return found
 
 
 def _network(
