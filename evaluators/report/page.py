@@ -21,6 +21,8 @@ _WORDS = {
     "yellow": "yellow, usable with care",
     "red": "red, do not trust these numbers",
 }
+_SERVICE = "remote"
+_OUTSIDE = "A service is known by its answers only; there is no file to check."
 _UNCHECKED = (
     "No certificate was stored with the model when it was evaluated. Make one with: "
     "onnxfr check MODEL"
@@ -117,6 +119,9 @@ def _tested(manifest: Mapping[str, Any]) -> list[str]:
     lines = []
     for model in manifest["models"]:
         card = model["card"]
+        if model.get("device") == _SERVICE:
+            lines.append(f"Service {model['name']}: {card['architecture']}.")
+            continue
         size = f"{card['input_height']}×{card['input_width']}"
         lines.append(
             f"Model {model['name']}: {size} pictures to {card['embedding_dim']} numbers, "
@@ -130,6 +135,8 @@ def _tested(manifest: Mapping[str, Any]) -> list[str]:
 
 def _certificate(model: Mapping[str, Any]) -> dict[str, Any]:
     found = model.get("certificate")
+    if model.get("device") == _SERVICE:
+        return _no_certificate(model, _OUTSIDE)
     if not found:
         return _no_certificate(model, _UNCHECKED)
     if found.get("sha256") != model["sha256"]:

@@ -34,6 +34,7 @@ def _register() -> None:
     from onnxfr.cli.export import export
     from onnxfr.cli.importing import import_model
     from onnxfr.cli.listing import ls
+    from onnxfr.cli.remote import remote_app
     from onnxfr.cli.report import report
     from onnxfr.cli.run import run
     from onnxfr.cli.serve import serve
@@ -59,6 +60,7 @@ def _register() -> None:
         app.command(command.__name__)(command)
     app.add_typer(zoo_app, name="zoo")
     app.add_typer(data_app, name="data")
+    app.add_typer(remote_app, name="remote")
     app.add_typer(suite_app, name="suite")
 
 

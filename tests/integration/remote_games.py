@@ -17,6 +17,7 @@ from typing import ClassVar
 import cv2
 import numpy as np
 import uvicorn
+from fastapi import FastAPI
 
 from onnxfr.attacks.base import Attack, AttackResult
 from onnxfr.models.remote.adapter import Adapter, read_adapter
@@ -68,7 +69,13 @@ def served(model: Path, port: int, *options: str) -> Iterator[subprocess.Popen[s
 @contextmanager
 def served_here(model: FRModel, threshold: float, port: int) -> Iterator[None]:
     """Run a service in a thread of this process."""
-    app = build_app(Verifier(model, threshold), ServiceSettings())
+    with running(build_app(Verifier(model, threshold), ServiceSettings()), port):
+        yield
+
+
+@contextmanager
+def running(app: FastAPI, port: int) -> Iterator[None]:
+    """Run an application in a thread of this process."""
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -110,7 +110,8 @@ def _headlines(where: tuple[str, str], results: list[Result]) -> list[Headline]:
         for questions, result in points_of(part, "asr")[-1:]:
             words = f"{method} succeeds ({_goal(goal)}, yes/no only)"
             shown, seen = span(result.low, result.high), f"{count(result.n)} pairs"
-            note = f"{count(questions)} questions a pair, {result.condition.partition(',')[2]}"
+            eps = float(result.condition.partition("eps=")[2])
+            note = f"{count(questions)} questions a pair, within {255 * eps:.1f} grey levels RMS"
             rows.append(Headline(model, data, words, value_text(result), shown, seen, note))
     return rows
 

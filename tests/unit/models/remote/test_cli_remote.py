@@ -1,0 +1,49 @@
+"""The command line around services: lists, one question, references."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from onnxfr.cli.remote import remote_app
+from onnxfr.errors import NotAuthorised, SpecError, UnknownName
+from onnxfr.models.remote.adapter import adapter_names
+from onnxfr.models.remote.reference import absolute, complete, open_remote, parse_reference
+
+
+def test_the_list_names_every_adapter_and_its_secrets() -> None:
+    rows = json.loads(CliRunner().invoke(remote_app, ["list", "--json"]).stdout)
+    assert [row["name"] for row in rows] == adapter_names()
+    aws = next(row for row in rows if row["name"] == "aws_compare_faces")
+    assert aws["secrets"] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+
+
+def test_one_question_to_an_outside_service_needs_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save("a.png")
+    asked = CliRunner().invoke(remote_app, ["ask", "azure_face", "a.png", "a.png"])
+    assert isinstance(asked.exception, NotAuthorised)
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_references_survive_being_written_down(tmp_path: Path) -> None:
+    text = f"remote:onnxfr,url=http://127.0.0.1:1,budget=7,journal={tmp_path / 'j'},authorised"
+    said = parse_reference(text)
+    assert str(said) == text
+    assert said.budget == 7 and said.authorised and said.parameters["url"].endswith(":1")
+    assert complete("sface", tmp_path) == "sface"
+    filled = parse_reference(complete("remote:onnxfr", tmp_path, budget=3))
+    assert filled.budget == 3 and filled.journal == tmp_path / "journal-onnxfr.jsonl"
+    assert absolute("remote:mine.toml", tmp_path) == f"remote:{tmp_path.resolve() / 'mine.toml'}"
+    for wrong in ("remote:onnxfr,fast", "remote:onnxfr,budget=many"):
+        with pytest.raises(SpecError, match="no option"):
+            parse_reference(wrong)
+    with pytest.raises(UnknownName, match="aws_compare_faces"):
+        open_remote(f"remote:nobody,journal={tmp_path / 'j'}")
