@@ -81,11 +81,12 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--goal", action="append", type=Goal)
     options = parser.parse_args()
     torch.set_num_threads(1)
     without_torchvision()
     print("| attack | game | ours | peer |\n|---|---|---|---|")
-    for goal in Goal:
+    for goal in options.goal or Goal:
         world = World(options.model, options.data, goal, options.pairs)
         for duel in DUELS:
             if not options.only or duel.name in options.only:

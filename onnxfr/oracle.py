@@ -215,7 +215,7 @@ class Oracle:
     def _differentiate(
         self, point: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        total, mean = torch.zeros_like(point), point.new_zeros(len(point))
+        total, mean = point.new_zeros(()), point.new_zeros(len(point))
         for _ in range(self._samples):
             picture = point if self._decoder is None else self._decoder(point, rows)
             if self.quantise:
@@ -229,7 +229,8 @@ class Oracle:
                 partial(self._member_margin, k, seen, rows, hook) for k in range(len(self._members))
             ]
             value, slope = joined_gradient(self._mode, each, point, turn)
-            total += slope / self._samples
+            # One look, the usual case, costs no pass over the gradient.
+            total = slope if self._samples == 1 else total + slope / self._samples
             mean += value / self._samples
         return mean - SLACK, total, picture.detach()
 
