@@ -45,6 +45,7 @@ unit: $(VENV)/.ready-dev
 zoo-verify: $(VENV)/.ready ## reproduce the accuracy on every card that can be had (slow, large downloads)
 	$(BIN)/onnxfr zoo get --all --accept-licence
 	$(BIN)/onnxfr zoo verify --data lfw:$${ONNXFR_DATA:-../shared/data}/lfw_112
+	$(BIN)/onnxfr zoo verify dlib_resnet29 --data lfw:$${ONNXFR_DATA:-../shared/data}/lfw_250_fold1,folds=1
 
 clean:
 	rm -rf $(VENV) build

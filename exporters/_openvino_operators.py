@@ -140,6 +140,13 @@ def _hsigmoid(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
     return graph.add("HardSigmoid", [named(graph, operands[0])], slope, layer.name)
 
 
+@writes("HardSigmoid")
+def _hard_sigmoid(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
+    slope, offset = (float(stored(operands, k, str(layer)).reshape(-1)[0]) for k in (1, 2))
+    numbers = {"alpha": slope, "beta": offset}
+    return graph.add("HardSigmoid", [named(graph, operands[0])], numbers, layer.name)
+
+
 @writes("Mish")
 def _mish(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
     x = named(graph, operands[0])
