@@ -18,6 +18,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyHeader
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from onnxfr.service.answers import RESPONSES, Health, Verified
@@ -194,6 +195,9 @@ async def _answer(
         facts["refused"] = "too_many"
         headers = {"Retry-After": str(limit.retry_after)}
         return _refusal(name, 429, "too_many", str(limit), headers=headers)
+    except ClientDisconnect:
+        facts["refused"] = "left"
+        return _refusal(name, 400, "left", "the client left before its request was complete")
     except Overloaded as busy:
         facts["refused"] = "overloaded"
         headers = {"Retry-After": str(_BUSY_RETRY)}

@@ -91,6 +91,8 @@ class QueryWatch:
     def see(self, client: str, digest: bytes, feature: NDArray[np.float32]) -> float | None:
         """Remember a query; return its mean distance if that raises an alarm."""
         history = self._clients.setdefault(client, _History(self.settings.memory))
+        if not np.isfinite(feature).all():
+            return None
         if digest in history.seen:
             history.seen.move_to_end(digest)
             return None

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -184,6 +185,17 @@ def test_a_threshold_changed_in_mid_run_stops_it(model: Path, tmp_path: Path) ->
             remote.compare(probe.references, probe.images)
         spent = remote.journal.spent
     assert set(remote.journal.repeats) and spent > len(probe)
+
+
+def test_clients_that_leave_in_the_middle_do_no_harm(port: int) -> None:
+    head = b"POST /v1/verify HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", port)) as left:
+            left.sendall(head + b'Content-Length: 5000\r\n\r\n{"probe": "')
+    # The service's log is searched for traces when it ends; here it still answers.
+    with socket.create_connection(("127.0.0.1", port)) as stays:
+        stays.sendall(b"GET /v1/health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert stays.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_a_service_that_is_gone_ends_with_a_clear_word(tmp_path: Path) -> None:

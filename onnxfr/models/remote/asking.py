@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,8 +59,6 @@ class Asker:
         adapter: Adapter,
         journal: Journal,
         shared: Values,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         try:
             import httpx
@@ -68,7 +66,9 @@ class Asker:
             raise MissingExtra("httpx", "remote") from None
         self._httpx: Any = httpx
         self.adapter, self.journal, self._shared = adapter, journal, shared
-        self._sleep, self._jitter = sleep, random.Random()
+        self._jitter, self._stopping = random.Random(), threading.Event()
+        # It would write whole addresses into logs, and some vendors sign in the address.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         pace = adapter.pace
         host = httpx.URL(fill(adapter.steps[0].url, shared)).host
         self._client = httpx.Client(
@@ -85,13 +85,18 @@ class Asker:
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
         """Ask questions that are charged already; their answers are in the journal afterwards.
 
-        An error stops what has not been sent yet; what is under way is waited for and kept.
+        An error or Ctrl-C stops what has not been sent yet and further tries; what is under way is
+        waited for and kept.
         """
+        self._stopping.clear()
         tasks = [self._pool.submit(self._answer, each, again) for each in questions]
         try:
             done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
             for task in done:
                 task.result()
+        except BaseException:
+            self._stopping.set()
+            raise
         finally:
             for question, task in zip(questions, tasks, strict=True):
                 if task.cancel():
@@ -108,6 +113,8 @@ class Asker:
         calls = self.adapter.calls
         for attempt in range(self.adapter.pace.retries + 1):
             if attempt:
+                if self._stopping.is_set():
+                    return
                 try:
                     self.journal.ask([question.key], calls)
                 except CallsSpent:
@@ -180,7 +187,7 @@ class Asker:
             now = time.monotonic()
             start = max(now, self._next)
             self._next = start + 1 / rate
-        self._sleep(max(0.0, start - now))
+        self._stopping.wait(max(0.0, start - now))
 
     def _pause(self, attempt: int, reason: TryAgain) -> None:
         if reason.wait is not None and reason.wait > self.adapter.pace.patience:
@@ -190,7 +197,7 @@ class Asker:
             )
         spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
         # Jitter on top: clients that were told the same time must not come back together.
-        self._sleep((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))
+        self._stopping.wait((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))
 
     def _version_changed(self, verdict: Verdict) -> RemoteError | None:
         before = self.journal.version

@@ -103,6 +103,12 @@ def test_asking_the_same_picture_again_is_no_attack() -> None:
     assert all(watch.see("a", b"same", feature) is None for _ in range(50))
 
 
+def test_answers_that_are_no_numbers_raise_no_alarm() -> None:
+    watch = QueryWatch(WatchSettings(feature="embedding", neighbours=2, memory=10))
+    nothing = np.full(8, np.nan, dtype=np.float32)
+    assert all(watch.see("a", bytes([k]), nothing) is None for k in range(9))
+
+
 def test_blocks_end() -> None:
     clock = Clock()
     settings = WatchSettings(action="block", neighbours=2, memory=10, block_seconds=60)
