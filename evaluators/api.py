@@ -26,7 +26,7 @@ from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, Verdict
 from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe
+from onnxfr.probe import Probe, as_jpeg
 from onnxfr.runs.cells import Cell, Cost, ModelRef, chunks, take_rows
 from onnxfr.runs.context import Context
 from onnxfr.service.local import LocalVerifier
@@ -48,8 +48,8 @@ class Api(Evaluator):
 
     ``threshold`` is a rule for local models (``fmr=1e-3``, ``card``, ``fixed=0.3``; empty takes the
     run's FMR target). ``eps`` (l2: root mean square) says how far a win may be from the clean
-    picture to count as a success. ``recheck`` pairs are asked again at the end, to see whether a
-    service keeps its word.
+    picture to count as a success. ``jpeg`` makes a JPEG of that quality of every probe first.
+    ``recheck`` pairs are asked again at the end, to see whether a service keeps its word.
     """
 
     name: ClassVar[str] = "api"
@@ -63,6 +63,7 @@ class Api(Evaluator):
     attacked_pairs: int = 10
     threshold: str = ""
     align: Literal["auto", "yes", "no"] = "auto"
+    jpeg: int | None = None
     recheck: int = 10
 
     def plan(self, context: PlanContext) -> list[Cell]:
@@ -73,6 +74,7 @@ class Api(Evaluator):
         shared = {
             "align": self.align,
             "threshold": self.threshold or f"fmr={context.fmr!r}",
+            "jpeg": self.jpeg,
         }
         cells = []
         for model in context.models:
@@ -151,7 +153,8 @@ class Api(Evaluator):
         if cell.method in (CLEAN, RECHECK):
             for at in range(0, len(rows), _AT_ONCE):
                 asked = read_pairs(pairs, rows[at : at + _AT_ONCE])
-                records.extend(_compare(judge, asked, again=cell.method == RECHECK))
+                again = cell.method == RECHECK
+                records.extend(_compare(judge, asked, cell.params["jpeg"], again=again))
                 context.report(len(records), len(rows))
         else:
             asked = read_pairs(pairs, rows)
@@ -176,12 +179,14 @@ def _judge(cell: Cell, context: Context) -> tuple[LocalVerifier | RemoteModel, T
 
 
 def _compare(
-    judge: LocalVerifier | RemoteModel, asked: list[Asked], *, again: bool
+    judge: LocalVerifier | RemoteModel, asked: list[Asked], jpeg: int | None, *, again: bool
 ) -> list[dict[str, Any]]:
     """Return what the verifier says of clean pairs, and of some of them when asked again."""
     told: dict[str, dict[str, Any]] = {}
     for group in by_size(asked):
         probes, references = stack(group)
+        if jpeg is not None:
+            probes = as_jpeg(probes, jpeg)
         first: Sequence[Verdict | None] = judge.verdicts(probes, references)
         later: Sequence[Verdict | None] = [None] * len(group)
         if again and isinstance(judge, RemoteModel):
@@ -224,7 +229,8 @@ def _attack(
     if not groups:
         return records
     probes, references = stack(groups[0])
-    clean: Sequence[Verdict | None] = judge.verdicts(probes, references)
+    sent = probes if params["jpeg"] is None else as_jpeg(probes, params["jpeg"])
+    clean: Sequence[Verdict | None] = judge.verdicts(sent, references)
     playable = [k for k, verdict in enumerate(clean) if verdict and verdict.kind is Kind.JUDGED]
     for k, verdict in enumerate(clean):
         if k not in playable:
@@ -238,7 +244,7 @@ def _attack(
     probe = Probe(
         probes[playable], tuple(each.pair for each in chosen), references[playable], pool=pool
     )
-    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION)
+    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION, jpeg=params["jpeg"])
     result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
     for k, each in enumerate(chosen):
         steps = [entry for entry in result.trace if entry.row == k]

@@ -46,12 +46,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planned(toy: Path, model: str, cache: Path) -> tuple[Plan, Context]:
+def planned(toy: Path, model: str, cache: Path, **changes: Any) -> tuple[Plan, Context]:
     content = {
         "models": [model],
         "data": [f"folder:{toy / 'people'}"],
         "max_pairs": 24,
-        "evaluators": [{"name": "api", "params": PARAMS}],
+        "evaluators": [{"name": "api", "params": PARAMS | changes}],
     }
     context = Context(cache)
     return plan_run(make_spec(content, toy), context), context
@@ -85,6 +85,16 @@ def test_over_http_it_is_the_same_verifier(toy: Path, tmp_path: Path) -> None:
     assert expected[("aa", "", "", "")] == expected[("asa", "", "", "")]
     assert {r.threshold for r in remote} == {None}
     assert {r.threshold for r in local} == {THRESHOLD}
+
+
+def test_a_coarse_jpeg_changes_what_an_attack_reaches(toy: Path, tmp_path: Path) -> None:
+    model, goals = str(toy / "toy"), {"goals": ["impersonate"]}
+    plain, coarse = (
+        numbers(results_of(records(*planned(toy, model, tmp_path, jpeg=quality, **goals))))
+        for quality in (None, 5)
+    )
+    key = ("median_distance", "evolutionary", "impersonate", "queries=30")
+    assert plain[key] != coarse[key]
 
 
 def test_its_section_says_what_was_measured(toy: Path, tmp_path: Path) -> None:
