@@ -69,6 +69,12 @@ class Network(torch.nn.Module):
         return torch.as_tensor(self.verifier.ask(x.detach().numpy()))
 
 
+class ChannelsFirst(BlackBoxClassifier):
+    """ART's black box, which does not say by itself where its channels are."""
+
+    channels_first = True
+
+
 def play_foolbox(verifier, kind, clean, start):
     """Run a Foolbox attack until its questions are spent."""
     model = foolbox.PyTorchModel(Network(verifier).eval(), bounds=(0, 1), device="cpu")
@@ -84,8 +90,7 @@ def play_foolbox(verifier, kind, clean, start):
 def play_art(verifier, kind, clean, start):
     """Run an ART attack until its questions are spent."""
     shape = clean.shape
-    model = BlackBoxClassifier(verifier.ask, shape, 2, clip_values=(0.0, 1.0))
-    model._channels_first = True
+    model = ChannelsFirst(verifier.ask, shape, 2, clip_values=(0.0, 1.0))
     x, truth, wish = clean[None], np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     queries = verifier.job["queries"]
     if kind == "boundary":

@@ -4,6 +4,8 @@ The normal is estimated in the low frequencies; the share of the questions each 
 geometrically, as the authors derive for a fixed total. Without a cap the total is ``queries``. As
 in ART's version the estimates of all steps are added up: near the end they look at nearly the same
 point. Of the old and the new boundary point the closer one is kept; the authors keep the new one.
+No ray from the clean picture may win where a certain person is to be matched: then the normal is
+followed from the boundary point, as in HopSkipJump.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from onnxfr.types import Norm
 
 _BISECTION_COST = 16
 _MOST_FIRST = 80
-_REACHES = (1.0, 1.5, 2.25, 3.4, 5.0)
+_REACHES = (1.0, 1.6)
+_BESIDE = (1.0, 0.5, 0.25, 0.125)
 
 
 @register("geoda")
@@ -64,7 +67,7 @@ class GeoDA(DecisionAttack):
             estimate = yield from estimate_normal(game, source, point, self.radius, samples)
             # The error of an estimate shrinks with the root of its probes.
             normal = normal + np.float32(np.sqrt(samples)) * estimate
-            found = yield from _along(game, normal, game.distance(point), precision)
+            found = yield from _along(game, normal, point, precision)
             if found is not None and game.distance(found) < game.distance(point):
                 point = found
 
@@ -80,11 +83,13 @@ def planned(total: int, growth: float) -> list[int]:
     return [int(count) for count in probes]
 
 
-def _along(game: Game, normal: Picture, distance: float, precision: float) -> Walk[Picture | None]:
-    """Return the boundary point on the ray along the normal, None where nothing wins."""
+def _along(game: Game, normal: Picture, point: Picture, precision: float) -> Walk[Picture | None]:
+    """Return the boundary point on the ray along the normal, else beside the old one, or None."""
     along = np.sign(normal) if game.norm == "linf" else unit(normal)
-    for reach in _REACHES:
-        picture = np.clip(game.clean + np.float32(reach * distance) * along, 0, 1)
+    distance = game.distance(point)
+    rays = [(game.clean, reach) for reach in _REACHES] + [(point, reach) for reach in _BESIDE]
+    for origin, reach in rays:
+        picture = np.clip(origin + np.float32(reach * distance) * along, 0, 1)
         if (yield from wins(picture)):
             return (yield from to_boundary(game, picture, precision))
     return None
