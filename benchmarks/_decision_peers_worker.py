@@ -20,12 +20,19 @@ from art.attacks import evasion
 from art.estimators.classification import BlackBoxClassifier
 
 
+if not hasattr(np, "mat"):
+    np.mat = np.asmatrix  # ART's GeoDA was written for an older NumPy
+
+
 class Spent(Exception):
     """The pair has used up its questions."""
 
 
 class Verifier:
-    """One pair's verifier: class 1 means that the attacker has won; counts and remembers."""
+    """One pair's verifier: class 1 means that the attacker has won; counts and remembers.
+
+    Class 2 never comes: ART refuses some attacks on two classes.
+    """
 
     def __init__(self, session, clean, reference, job):
         self.session, self.clean, self.job = session, clean, job
@@ -55,7 +62,7 @@ class Verifier:
                 self.curve.append((self.queries, distance))
         if len(images) > left:
             raise Spent
-        return np.stack([~won, won], axis=1).astype(np.float32)
+        return np.stack([~won, won, won & ~won], axis=1).astype(np.float32)
 
 
 class Network(torch.nn.Module):
@@ -90,8 +97,8 @@ def play_foolbox(verifier, kind, clean, start):
 def play_art(verifier, kind, clean, start):
     """Run an ART attack until its questions are spent."""
     shape = clean.shape
-    model = ChannelsFirst(verifier.ask, shape, 2, clip_values=(0.0, 1.0))
-    x, truth, wish = clean[None], np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    model = ChannelsFirst(verifier.ask, shape, 3, clip_values=(0.0, 1.0))
+    x, truth, wish = clean[None], np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 1.0, 0.0]])
     queries = verifier.job["queries"]
     if kind == "boundary":
         attack = evasion.BoundaryAttack(model, targeted=False, max_iter=1_000_000, verbose=False)

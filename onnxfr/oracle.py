@@ -251,7 +251,9 @@ class Oracle:
         served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
         margins = np.full(len(asked), LOST, dtype=np.float32)
         for chunk in chunks(served, self.batch_size):
-            images = self._pictures(x[chunk], asked[chunk])
+            together = chunk[-1] - chunk[0] + 1 == len(chunk)
+            part = x[chunk[0] : chunk[-1] + 1] if together else x[chunk]
+            images = self._pictures(part, asked[chunk])
             if self.quantise:
                 images = round8(images)
             try:

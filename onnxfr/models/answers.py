@@ -46,7 +46,9 @@ class EmbeddedAnswers(Answers):
     def margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
         """Embed the pictures and compare them with the references."""
         total = np.zeros(len(images), dtype=np.float32)
-        for chunk in chunks(np.arange(len(images)), self._batch_size):
+        for start in range(0, len(images), self._batch_size):
+            # A slice, not a list of rows: a view costs nothing, a copy of a batch does.
+            chunk = slice(start, start + self._batch_size)
             for model, references, threshold in zip(
                 self.members, self.references, self.thresholds, strict=True
             ):

@@ -87,21 +87,20 @@ def estimate_normal(
     """Return the mean of random directions, weighted by whether they win, of length 1."""
     reach = radius * length(point - game.clean)
     reach = max(reach, game.grain * np.sqrt(game.clean.size))
-    winning, whole = np.zeros_like(game.clean), np.zeros_like(game.clean)
-    wins_seen = 0
+    sums = np.zeros((2, game.clean.size), np.float32)
+    won = 0
     for start in range(0, samples, CHUNK):
         probes = source.draw(game.random, min(CHUNK, samples - start))
         probes *= np.float32(reach)
         probes += point
         np.clip(probes, 0, 1, out=probes)
         answers = yield probes
-        wins_seen += int(answers.sum())
-        whole += probes.sum(axis=0)
-        if answers.any():
-            winning += probes[answers].sum(axis=0)
-    # Against the mean of all probes, clipping and an off-centre point cancel out.
-    if wins_seen in (0, samples):
-        normal = (whole - samples * point) * (1 if wins_seen else -1)
-    else:
-        normal = winning / wins_seen - (whole - winning) / (samples - wins_seen)
-    return unit(normal)
+        won += int(answers.sum())
+        sums += np.stack([answers, ~answers]).astype(np.float32) @ probes.reshape(len(probes), -1)
+    winning, losing = sums.reshape(2, *game.clean.shape)
+    # The mean of the wins against that of the losses: an off-centre point cancels out.
+    if won == 0:
+        return unit(samples * point - losing)
+    if won == samples:
+        return unit(winning - samples * point)
+    return unit(winning / won - losing / (samples - won))
