@@ -19,9 +19,8 @@ import torch
 from art.attacks import evasion
 from art.estimators.classification import BlackBoxClassifier
 
-
 if not hasattr(np, "mat"):
-    np.mat = np.asmatrix  # ART's GeoDA was written for an older NumPy
+    np.mat = np.asmatrix  # noqa: NPY201 the way ART's GeoDA calls it
 
 
 class Spent(Exception):
