@@ -34,6 +34,17 @@ def test_frost_panes_are_bright_crystals_and_always_the_same() -> None:
     assert all((a == b).all() for a, b in zip(panes, procedural_frost(), strict=True))
 
 
+def test_a_piece_of_frost_has_the_contrast_of_a_piece_of_a_photograph() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for pane in procedural_frost():
+        places = [(rng.integers(0, s - 112, 40)) for s in pane.shape[:2]]
+        pieces = [pane[y : y + 112, x : x + 112].mean(axis=2) for y, x in zip(*places, strict=True)]
+        found.append(float(np.mean([piece.std() for piece in pieces])))
+    # The six photographs of imagecorruptions, measured the same way.
+    np.testing.assert_allclose(found, [16.7, 17.1, 23.4, 13.2, 33.7, 34.0], rtol=0.12)
+
+
 def test_frost_takes_photographs_of_the_user() -> None:
     images = np.zeros((1, 112, 112, 3), dtype=np.uint8)
     photograph = np.full((50, 90, 3), (200, 100, 40), dtype=np.uint8)
