@@ -62,7 +62,7 @@ def _inside(
         result = (*result, part)
         if result in counts:
             result = (*result, counts[result])
-    return (*result, path[-1])
+    return (*result, *path[-1:])
 
 
 def _parts(name: str) -> tuple[str, ...]:
