@@ -14,6 +14,8 @@ from onnxfr.attacks import make_attack
 from onnxfr.evaluators.outcomes import Attacked, GameKey, by_games, envelope
 from onnxfr.types import Access
 
+_WORST_FIRST: tuple[checks.Light, ...] = ("red", "yellow", "green")
+
 
 @dataclass(frozen=True)
 class Lights:
@@ -26,8 +28,14 @@ class Lights:
     @property
     def worst(self) -> checks.Light:
         """The light that decides."""
-        order: tuple[checks.Light, ...] = ("red", "yellow", "green")
-        return next((at for at in order if any(f.light == at for f in self.flags)), "green")
+        return min((flag.light for flag in self.flags), key=_WORST_FIRST.index, default="green")
+
+    def worst_of_each(self) -> list[checks.Flag]:
+        """Return one flag of each name: a check may have been made more than once."""
+        found: dict[str, checks.Flag] = {}
+        for flag in sorted(self.flags, key=lambda flag: _WORST_FIRST.index(flag.light)):
+            found.setdefault(flag.name, flag)
+        return list(found.values())
 
 
 def lights_of(records: pa.Table, groups: Sequence[Attacked]) -> list[Lights]:

@@ -146,7 +146,7 @@ def _lights(records: pa.Table, groups: Sequence[Attacked]) -> Iterator[Result]:
 
         for colour in ("red", "yellow"):
             yield light(f"checks_{colour}", sum(flag.light == colour for flag in lights.flags))
-        for flag in lights.flags:
+        for flag in lights.worst_of_each():
             yield light(f"check_{flag.name}", flag.value, f"light={flag.light}")
 
 

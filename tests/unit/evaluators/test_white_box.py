@@ -239,3 +239,10 @@ def test_red_lights_become_a_problem_on_the_first_screen() -> None:
     verdict = doubt([lights])
     assert verdict is not None and verdict.level == "problem"
     assert "100 % of gradients are zero" in verdict.sentence
+
+
+def test_a_check_made_twice_counts_once_and_by_its_worst() -> None:
+    flags = tuple(Flag("growing_budget", light, 0.0, "") for light in ("green", "yellow"))
+    lights = Lights(GameKey("toy", "faces", "dodge", "linf"), flags, 4)
+    assert lights.worst == "yellow"
+    assert [flag.light for flag in lights.worst_of_each()] == ["yellow"]
