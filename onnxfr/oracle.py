@@ -191,17 +191,23 @@ class Oracle:
             raise AccessDenied("the model has no differentiable form; ask for scores or decisions")
         asked = self._asked(x, rows)
         served = self._ledger.charge_gradients(self._rows[asked])
+        if len(x) <= self.batch_size and bool(served.all()):
+            return self._look(x, asked, view, hook, turn)
         margins = x.new_full((len(x),), LOST)
         gradient = torch.zeros_like(x)
         for chunk in chunks(np.flatnonzero(served), self.batch_size):
             where = torch.as_tensor(chunk, device=x.device)
-            point = x[where].detach().requires_grad_()
-            value, slope, seen = self._differentiate(point, asked[chunk], view, hook, turn)
-            margins[where] = value
-            gradient[where] = self._ledger.clean_gradient(self._rows[asked[chunk]], slope)
-            if view is None and hook is None:
-                self._record(seen, asked[chunk], value.cpu().numpy())
+            margins[where], gradient[where] = self._look(x[where], asked[chunk], view, hook, turn)
         return margins, gradient
+
+    def _look(
+        self, points: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        point = points.detach().requires_grad_()
+        margins, slope, seen = self._differentiate(point, rows, view, hook, turn)
+        if view is None and hook is None:
+            self._record(seen, rows, margins.cpu().numpy())
+        return margins, self._ledger.clean_gradient(self._rows[rows], slope)
 
     def verify(self, images: Images) -> NDArray[np.float32]:
         """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
