@@ -234,14 +234,22 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
         right = title == "LFW %"
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "licence")
     for row in sorted(rows, key=lambda row: not row["obtainable"]):
-        lfw = [entry["value"] for entry in row["reported"] if entry["data"] == "lfw"]
-        accuracy = f"{lfw[0]:.2f}" if lfw else ""
-        cells = (row["framework"], accuracy, row["licence"], _state(row))
+        cells = (row["framework"], _lfw(row), row["licence"], _state(row))
         table.add_row(row["name"], *cells)
     Console().print(table)
     ready = sum(row["obtainable"] and row["exporter_ready"] for row in rows)
     typer.echo(f"{len(rows)} models, {ready} can be fetched: onnxfr zoo get NAME")
+    typer.echo("LFW with a *: stated by others, not measured here")
     typer.echo("own weights: bring the checkpoint, onnxfr zoo get NAME --from-file FILE")
+
+
+def _lfw(row: dict[str, Any]) -> str:
+    """Return our own measurement, else what others state, marked."""
+    known = [entry for entry in row["reported"] if entry["data"] == "lfw"]
+    ours = [entry["value"] for entry in known if entry["by"] == "onnxfr"]
+    if ours:
+        return f"{ours[0]:.2f} "
+    return f"{known[0]['value']:.2f}*" if known else ""
 
 
 def _state(row: dict[str, Any]) -> str:

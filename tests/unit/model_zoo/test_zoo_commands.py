@@ -44,6 +44,13 @@ def test_list_for_people_names_every_model() -> None:
     assert all(name in answer.stdout for name in zoo_cards())
 
 
+def test_list_tells_measured_from_claimed_accuracies() -> None:
+    lines = RUNNER.invoke(zoo_app, ["list"]).stdout.splitlines()
+    accuracy = {line.split()[0]: line.split()[2] for line in lines if len(line.split()) > 3}
+    assert accuracy["sface"] == "99.25"
+    assert accuracy["dlib_resnet29"] == "99.38*"
+
+
 def test_get_refuses_before_anything_is_downloaded() -> None:
     answer = RUNNER.invoke(zoo_app, ["get", "w600k_mbf"])
     assert isinstance(answer.exception, LicenceError)
