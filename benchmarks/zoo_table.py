@@ -56,7 +56,8 @@ VERIFIED = """\
 ## Last result of `make zoo-verify`
 
 It fetches every model that can be had, exports, admits and certifies it, embeds the faces and
-compares with the card. Kept in `benchmarks/zoo_verify.json`, as `onnxfr zoo verify --json` prints.
+compares with the card. The rows were made by its commands model by model, not in one run; a card
+without an earlier measurement got its number from this one. Kept in `benchmarks/zoo_verify.json`.
 """
 
 BROUGHT = """\
@@ -79,7 +80,7 @@ def page(cards: Iterable[ZooCard]) -> str:
     every = list(cards)
     real = [card for card in every if card.obtainable]
     brought = [card for card in every if not card.obtainable]
-    tables = (MEASURED, _measured_table(real), "", VERIFIED, _verified_table())
+    tables = (MEASURED, _measured_table(real), "", VERIFIED, _verified_table(real))
     return "\n".join((INTRODUCTION, *tables, "", BROUGHT, _brought_table(brought), ""))
 
 
@@ -153,9 +154,13 @@ def _measured(card: ZooCard) -> str:
     return "; ".join(found)
 
 
-def _verified_table() -> str:
+def _verified_table(cards: Sequence[ZooCard]) -> str:
     titles = ("model", "data", "pairs", "measured", "95 % interval", "threshold", "card", "verdict")
-    return _table(titles, [_verified(row) for row in json.loads(LAST_RUN.read_text())])
+    rows = json.loads(LAST_RUN.read_text())
+    table = _table(titles, [_verified(row) for row in rows])
+    left = sorted({card.name for card in cards} - {row["name"] for row in rows})
+    names = ", ".join(f"`{name}`" for name in left)
+    return table + (f"\n\nNot measured on all pairs yet: {names}." if left else "")
 
 
 def _verified(row: dict[str, Any]) -> Sequence[str]:
