@@ -12,7 +12,7 @@ from onnxfr.evaluators.report.example_pairs import data_uri
 from onnxfr.threat import write_eps
 
 _STRIPS = 12
-_CAPTIONS = ("clean", "attacked", "change, enlarged", "reference")
+CAPTIONS = ("clean", "attacked", "change, enlarged", "reference")
 
 
 def strips(records: pa.Table, data: str, budget: str, attack: str) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def strips(records: pa.Table, data: str, budget: str, attack: str) -> list[dict[
             {
                 "faces": [
                     (data_uri(first[name]), caption)
-                    for name, caption in zip(PICTURES, _CAPTIONS, strict=True)
+                    for name, caption in zip(PICTURES, CAPTIONS, strict=True)
                 ],
                 "source": first["source"],
                 "goal": first["goal"],

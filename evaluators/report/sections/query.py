@@ -24,6 +24,7 @@ from onnxfr.evaluators.report.svg import (
     log_axis,
     top_margin,
 )
+from onnxfr.evaluators.report.transfer_pictures import CAPTIONS
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.metrics.attack_success import median_cost, success_curve
 from onnxfr.threat import write_eps
@@ -210,12 +211,15 @@ def _row(asked: Asked, eps: float) -> dict[str, Any]:
     }
 
 
-def _strips(asked: Asked) -> list[dict[str, str]]:
+def _strips(asked: Asked) -> list[dict[str, Any]]:
     return [
         {
             "caption": f"{asked.method}: {'won' if row['won'] else 'not won'} after "
             f"{count(row['queries'])} questions, distance {255 * row['distance']:.2f} grey levels",
-            **{name: data_uri(row[name]) for name in PICTURES},
+            "faces": [
+                (data_uri(row[name]), caption)
+                for name, caption in zip(PICTURES, CAPTIONS, strict=True)
+            ],
         }
         for row in asked.rows
         if row["clean_picture"] is not None
