@@ -17,7 +17,7 @@ import pytest
 from onnxfr.runs.store import RunStore
 
 DRIVER = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from toy_runs import toy_cells, toy_work
 from onnxfr.runs.engines.local import LocalEngine
@@ -25,6 +25,8 @@ from onnxfr.runs.execute import execute
 from onnxfr.runs.store import RunStore
 
 if __name__ == "__main__":
+    # A shell that runs tests in the background makes its children deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder, workers, cells = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     plan = toy_cells(rows=cells * 3, size=3, methods=["a", "b"], delay=0.01)
     store = RunStore(folder)
