@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -60,9 +60,9 @@ class Content:
     def verdicts(self) -> list[Verdict]:
         """Return every verdict once: problems first, otherwise in the order of sections."""
         found: dict[str, Verdict] = {}
-        for _, section, view in self.sections():
+        for name, section, view in self.sections():
             for verdict in section.verdicts(view):
-                found.setdefault(verdict.sentence, verdict)
+                found.setdefault(verdict.sentence, replace(verdict, section=name))
         return sorted(found.values(), key=lambda verdict: verdict.level != "problem")
 
 

@@ -23,6 +23,8 @@ class Verdict:
     level: Level
     sentence: str
     model: str = ""
+    section: str = ""
+    """The name of its section, filled in by the report."""
 
 
 @dataclass(frozen=True)

@@ -181,10 +181,16 @@ def _tell(written: Written, results: Sequence[Result], seconds: float) -> None:
 
 
 def what_matters(verdicts: Sequence[Verdict], results: Sequence[Result]) -> list[str]:
-    """Return five lines: the report's findings, filled up with numbers they do not mention."""
+    """Return five lines: findings of every section, filled up with numbers they do not mention."""
     from onnxfr.evaluators.report.wording import measure_name, value_text
 
-    lines = [verdict.sentence for verdict in verdicts]
+    place: dict[str, int] = {}
+    ranked = []
+    for verdict in verdicts:
+        place[verdict.section] = place.get(verdict.section, 0) + 1
+        ranked.append((place[verdict.section], verdict.sentence))
+    # The first finding of each section before the second of any.
+    lines = [sentence for _, sentence in sorted(ranked, key=lambda entry: entry[0])]
     for metric in _FILLERS:
         chosen = next((result for result in results if result.metric == metric), None)
         if chosen is not None:

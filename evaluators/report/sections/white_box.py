@@ -95,9 +95,7 @@ def _medians_tables(groups: Sequence[Attacked]) -> list[dict[str, Any]]:
         methods = [method for *_, method in ranked]
         places = dict.fromkeys((g.model, g.data) for g in seeking)
         rows = [
-            _medians_row(
-                [g for g in seeking if (g.model, g.data) == place], [m[-1] for m in methods]
-            )
+            _medians_row([g for g in seeking if (g.model, g.data) == place], methods)
             for place in places
         ]
         if rows:

@@ -226,6 +226,8 @@ def test_the_section_tells_lights_medians_and_pictures(
     measures = [row.measure for row in section.headlines(view)]
     assert "Smallest change, median (dodging, linf)" in measures
     html = str(section.body(view))
+    found = next(r for r in results if r.metric == "median_distance" and r.goal == "dodge")
+    assert found.value is not None and f"{found.value:.2f} /" in html
     assert html.count('class="quad"') == len(
         [row for row in records.to_pylist() if row["clean_picture"]]
     )

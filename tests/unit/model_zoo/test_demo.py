@@ -35,6 +35,15 @@ def test_verdicts_come_first_and_numbers_fill_up_to_five_lines() -> None:
     assert len(what_matters(verdicts * 4, results)) == 5
 
 
+def test_every_section_has_its_say_before_any_speaks_twice() -> None:
+    verdicts = [
+        Verdict("info", f"{name} {k}", section=name)
+        for name in ("clean", "attack")
+        for k in (1, 2, 3)
+    ]
+    assert what_matters(verdicts, [])[:3] == ["clean 1", "attack 1", "clean 2"]
+
+
 def test_a_restrictive_licence_stops_the_demo_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
