@@ -56,7 +56,7 @@ VERIFIED = """\
 ## Last result of `make zoo-verify`
 
 It fetches every model that can be had, exports, admits and certifies it, embeds the faces and
-compares with the card. The rows were made by its commands model by model, not in one run; a card
+compares with the card. These are the answers of its two verifying commands in one go; a card
 without an earlier measurement got its number from this one. Kept in `benchmarks/zoo_verify.json`.
 """
 
