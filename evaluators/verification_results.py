@@ -21,12 +21,7 @@ from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.bootstrap import Statistic, bootstrap
 from onnxfr.metrics.demographic import fairness
 from onnxfr.metrics.intervals import Estimate
-from onnxfr.metrics.protocols import (
-    AccuracyResult,
-    fixed_accuracy,
-    kfold_accuracy,
-    oracle_accuracy,
-)
+from onnxfr.metrics.protocols import AccuracyResult, fixed_accuracy, kfold_accuracy, oracle_accuracy
 from onnxfr.metrics.thresholds import Threshold, rate_label
 from onnxfr.metrics.verification import auc, d_prime, eer, error_rates, zero_fmr
 from onnxfr.metrics.weighted import (

@@ -297,6 +297,4 @@ class Oracle:
 
     def _require(self, level: Access) -> None:
         if self.access < level:
-            raise AccessDenied(
-                f"a question of level {level.name} was asked, {self.access.name} is allowed"
-            )
+            raise AccessDenied(f"a {level.name} was asked for, {self.access.name} is allowed")

@@ -13,49 +13,34 @@ import numpy as np
 
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
-from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length, unit, wins
-from onnxfr.attacks.decision._directions import White
-from onnxfr.attacks.decision.sign_opt import search_line
+from onnxfr.attacks.decision._base import Game, length, unit, wins
+from onnxfr.attacks.decision._directions import Directions
+from onnxfr.attacks.decision.sign_opt import SignOPT
 
 _BRACKETINGS = 6
 
 
 @register("opt")
 @dataclass(frozen=True)
-class OPT(DecisionAttack):
-    """Descent on the distance by differences.
+class OPT(SignOPT):
+    """Descent on the distance by differences; ``samples`` of them per step."""
 
-    Args:
-        steps: most descent steps.
-        samples: differences per step.
-        step_size: first step of the line search, relative to the length of the ray.
-        radius: length of a turn, relative to the length of the ray.
-    """
-
-    steps: int = 1000
     samples: int = 20
-    step_size: float = 0.2
-    radius: float = 0.1
 
     paper: ClassVar[str] = "Cheng et al., ICLR 2019 (arXiv:1807.04457)"
 
-    def walk(self, game: Game) -> Walk[None]:
-        """Estimate the gradient of the distance and go down."""
-        source = White(game.clean.shape)
-        precision = self.radius / np.sqrt(source.dims) / 2
-        point = yield from find_boundary(game, precision)
-        if point is None:
-            return
-        step_size = self.step_size
-        for _ in range(self.steps):
-            ray, distance = unit(point - game.clean), length(point - game.clean)
-            downhill = np.zeros_like(ray)
-            for _ in range(self.samples):
-                turn = source.draw(game.random, 1)[0]
-                turned = unit(ray + np.float32(self.radius) * turn)
-                met = yield from _meets(game, turned, distance, precision)
-                downhill += np.float32(distance - met) * turn
-            point, step_size = yield from search_line(game, point, downhill, step_size, precision)
+    def downhill(
+        self, game: Game, source: Directions, point: Picture, precision: float
+    ) -> Walk[Picture]:
+        """Return the gradient of the distance, by where turned rays meet the boundary."""
+        ray, distance = unit(point - game.clean), length(point - game.clean)
+        found = np.zeros_like(ray)
+        for _ in range(self.samples):
+            turn = source.draw(game.random, 1)[0]
+            turned = unit(ray + np.float32(self.radius) * turn)
+            met = yield from _meets(game, turned, distance, precision)
+            found += np.float32(distance - met) * turn
+        return found
 
 
 def _meets(game: Game, ray: Picture, distance: float, precision: float) -> Walk[float]:

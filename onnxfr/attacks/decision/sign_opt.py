@@ -24,7 +24,7 @@ from onnxfr.attacks.decision._base import (
     unit,
     wins,
 )
-from onnxfr.attacks.decision._directions import White
+from onnxfr.attacks.decision._directions import Directions, White
 from onnxfr.attacks.decision.hopskipjump import estimate_normal
 
 _DOUBLINGS = 15
@@ -59,11 +59,17 @@ class SignOPT(DecisionAttack):
             return
         step_size = self.step_size
         for _ in range(self.steps):
-            downhill = yield from estimate_normal(game, source, point, self.radius, self.samples)
-            point, step_size = yield from search_line(game, point, downhill, step_size, precision)
+            downhill = yield from self.downhill(game, source, point, precision)
+            point, step_size = yield from _search_line(game, point, downhill, step_size, precision)
+
+    def downhill(
+        self, game: Game, source: Directions, point: Picture, precision: float
+    ) -> Walk[Picture]:
+        """Return the direction in which turning the ray shortens it."""
+        return (yield from estimate_normal(game, source, point, self.radius, self.samples))
 
 
-def search_line(
+def _search_line(
     game: Game, point: Picture, downhill: Picture, step_size: float, precision: float
 ) -> Walk[tuple[Picture, float]]:
     """Turn the ray to ``point`` downhill as far as that pays; return the new point and the step."""
