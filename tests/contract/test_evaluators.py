@@ -177,8 +177,9 @@ def test_its_results_are_tidy_and_repeatable(name: str, made: Path, context: Con
 @every_evaluator
 def test_its_summary_equals_its_golden_table(name: str) -> None:
     place = GOLDEN / f"{name}.json"
-    if not place.is_file():
-        pytest.skip(f"no golden table yet: python tests/golden/evaluators/make.py {name}")
+    if not EVALUATORS.get(name).__module__.startswith("onnxfr."):
+        pytest.skip("an evaluator that other tests define for themselves")
+    assert place.is_file(), f"make it: python tests/golden/evaluators/make.py {name}"
     golden = json.loads(place.read_text(encoding="utf-8"))
     evaluator = make_evaluator(EvaluatorSpec(name=name, params=golden["params"]))
     columns, kinds = golden["columns"], golden["schema"]
