@@ -92,7 +92,3 @@ class LocalVerifier(Comparer):
             self._known.move_to_end(key)
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
-
-
-def _digest(pixels: Pixels) -> bytes:
-    return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()

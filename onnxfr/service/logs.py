@@ -31,12 +31,12 @@ def note(level: int, event: str, **fields: object) -> None:
 
 
 def log_to_stderr() -> None:
-    """Send the service's and the web server's events to stderr as JSON lines."""
+    """Send every event of the process to stderr as JSON lines, those of other libraries too."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
-    for name in ("onnxfr.service", "uvicorn", "uvicorn.error"):
+    logging.captureWarnings(True)
+    logging.getLogger().handlers = [handler]
+    for name in (LOG.name, "uvicorn", "uvicorn.error"):
         log = logging.getLogger(name)
-        log.handlers, log.propagate = [handler], False
+        log.handlers, log.propagate = [], True
         log.setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").handlers = []
-    logging.getLogger("uvicorn.error").propagate = True

@@ -42,14 +42,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(model: Path, port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+def served(
+    model: Path, port: int, *options: str, log: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run ``onnxfr serve`` until the end of the block; it must end well when told to."""
     # Not a pipe: a log that nobody reads would stop the service once the pipe is full.
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+") if log is None else log.open("w+") as lines:
         process = subprocess.Popen(
             [*COMMAND, "serve", str(model), "--no-align", "--port", str(port), *options],
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=lines,
             text=True,
         )
         assert process.stdout is not None
@@ -61,8 +63,8 @@ def served(model: Path, port: int, *options: str) -> Iterator[subprocess.Popen[s
             process.send_signal(signal.SIGTERM)
             process.wait(20)
             process.stdout.close()
-            log.seek(0)
-            assert "Traceback" not in log.read()
+            lines.seek(0)
+            assert "Traceback" not in lines.read()
         assert process.returncode in (0, -signal.SIGTERM)
 
 
