@@ -57,6 +57,10 @@ class EngineError(OnnxfrError):
     """An inference engine is missing, broken, or answered nonsense such as NaN."""
 
 
+class NonFiniteAnswer(EngineError):
+    """A network answered NaN or infinity to some pictures of a batch."""
+
+
 class DataError(OnnxfrError):
     """A data set, image or pair list cannot be used."""
 

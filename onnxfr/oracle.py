@@ -205,6 +205,7 @@ class Oracle:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         point = points.detach().requires_grad_()
         margins, slope, seen = self._differentiate(point, rows, view, hook, turn)
+        margins = margins.nan_to_num(nan=LOST)
         if view is None and hook is None:
             self._record(seen, rows, margins.cpu().numpy())
         return margins, self._ledger.clean_gradient(self._rows[rows], slope)

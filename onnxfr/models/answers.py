@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxfr.errors import DataError, SpecError
+from onnxfr.errors import DataError, NonFiniteAnswer, SpecError
 from onnxfr.models.comparer import Comparer
 from onnxfr.models.ensemble import Ensemble
 from onnxfr.models.wrapper import FRModel
@@ -52,7 +52,7 @@ class EmbeddedAnswers(Answers):
             for model, references, threshold in zip(
                 self.members, self.references, self.thresholds, strict=True
             ):
-                found = model.embed(np.ascontiguousarray(images[chunk]))
+                found = embed_each(model, np.ascontiguousarray(images[chunk]))
                 similarity = np.einsum("nd,nd->n", found, references[rows[chunk]])
                 total[chunk] += (similarity - threshold) / len(self.members)
         return total
@@ -120,6 +120,17 @@ def _embed_references(
         return [np.zeros((0, member.card.embedding_dim), np.float32) for member in members]
     parts = chunks(np.arange(len(pictures)), batch_size)
     return [np.concatenate([member.embed(pictures[c]) for c in parts]) for member in members]
+
+
+def embed_each(model: FRModel, images: Images) -> Embeddings:
+    """Embed pictures; a row the model has no finite answer for is NaN and spoils no other."""
+    try:
+        return model.embed(images)
+    except NonFiniteAnswer:
+        if len(images) == 1:
+            return np.full((1, model.card.embedding_dim), np.nan, dtype=np.float32)
+    half = len(images) // 2
+    return np.concatenate([embed_each(model, part) for part in (images[:half], images[half:])])
 
 
 def chunks(rows: Rows, size: int) -> list[Rows]:

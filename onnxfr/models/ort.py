@@ -19,7 +19,13 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from onnxfr.errors import DataError, EngineError, OnnxfrWarning, UnreadableModel
+from onnxfr.errors import (
+    DataError,
+    EngineError,
+    NonFiniteAnswer,
+    OnnxfrWarning,
+    UnreadableModel,
+)
 from onnxfr.models.dead_channels import drop_dead_channels
 from onnxfr.models.hardware import cpu_model, instruction_set, int8_products_saturate, thread_budget
 from onnxfr.models.int8 import is_quantised, may_saturate
@@ -255,7 +261,7 @@ def _check_finite(embeddings: Embeddings) -> None:
         return
     rows = np.flatnonzero(~finite)
     listed = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
-    raise EngineError(
+    raise NonFiniteAnswer(
         f"expected finite embeddings, came NaN or infinity in {len(rows)} of {len(embeddings)} "
         f"rows ({listed}); check the images for NaN and the model with `onnxfr check`"
     )

@@ -66,5 +66,6 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     415: _refused("Neither JSON nor multipart."),
     422: _refused("A picture cannot be judged: unreadable, too large or small, or without a face."),
     429: _refused("The rate or the daily quota of this key is used up.", _RETRY),
+    500: _refused("The model could not be run; nothing was judged."),
     503: _refused("Too many requests are waiting, or the service is ending.", _RETRY),
 }

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from onnxfr.errors import EngineError
 from onnxfr.service.answers import RESPONSES, Health, Verified
 from onnxfr.service.batching import MicroBatcher, Overloaded
 from onnxfr.service.bodies import REQUEST_BODY, BadBody, BodyLimit, read_pictures
@@ -202,6 +203,10 @@ async def _answer(
         facts["refused"] = "overloaded"
         headers = {"Retry-After": str(_BUSY_RETRY)}
         return _refusal(name, 503, "overloaded", str(busy), headers=headers)
+    except EngineError as broken:
+        facts["refused"] = "engine"
+        note(logging.ERROR, "engine", id=name, reason=str(broken))
+        return _refusal(name, 500, "engine", "the model could not be run")
     content: dict[str, Any] = {"id": name, "match": verdict.match}
     if verdict.score is not None:
         content |= {"score": verdict.score, "threshold": verdict.threshold}

@@ -16,7 +16,8 @@ import numpy as np
 
 from onnxfr.alignment.aligner import Aligner, Outcome, Rejection
 from onnxfr.data.images import decode, header_size, to_images
-from onnxfr.errors import DataError, EngineError, SpecError
+from onnxfr.errors import DataError, SpecError
+from onnxfr.models.answers import embed_each
 from onnxfr.models.geometry import fit_array
 from onnxfr.models.wrapper import FRModel
 from onnxfr.types import Embeddings, Images, Pixels
@@ -127,14 +128,7 @@ class Verifier:
 
     def embed(self, crops: Sequence[Pixels]) -> Embeddings:
         """Embed crops in one batch; rows the model has no finite answer for are NaN."""
-        images = self.stack(crops)
-        try:
-            return self.model.embed(images)
-        except EngineError:
-            if len(images) == 1:
-                return np.full((1, self.model.card.embedding_dim), np.nan, dtype=np.float32)
-        # One bad picture must not fail those that happen to share its batch.
-        return np.concatenate([self.embed([crop]) for crop in crops])
+        return embed_each(self.model, self.stack(crops))
 
     def stack(self, crops: Sequence[Pixels]) -> Images:
         """Return crops as one batch of the model's input size."""

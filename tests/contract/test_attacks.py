@@ -15,10 +15,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "attacks"))
 
-from attack_games import SIDE, tiny_game, tiny_model, tiny_probe
+from attack_games import SIDE, small, tiny_game, tiny_model, tiny_probe
 
 from onnxfr.attacks import ATTACKS, Attack, AttackResult, make_attack
-from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.errors import AccessDenied, AttackError
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import Oracle
@@ -28,16 +27,6 @@ from onnxfr.types import Access, Goal, Norm
 
 EPS = 0.06
 ROWS = 3
-SMALL: dict[str, Any] = {
-    "steps": 8,
-    "samples": 2,
-    "neighbours": 2,
-    "others": 1,
-    "scales": 2,
-    "growths": 3,
-    "bisections": 2,
-    "attack": BIM(steps=8),
-}
 QUERIES = {Access.DECISION: 150, Access.SCORE: 300, Access.GRADIENT: None}
 CASES = [
     (name, goal, norm) for name, kind in ATTACKS.items() for goal in Goal for norm in kind().norms
@@ -57,20 +46,6 @@ def one_thread() -> Any:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
     return tiny_model(tmp_path_factory.getbasetemp())
-
-
-def small(name: str) -> Attack:
-    """Return the attack with loops short enough for a contract."""
-    attack = ATTACKS.get(name)()
-    known = {field.name for field in dataclasses.fields(attack)}
-    if attack.access < Access.GRADIENT:
-        return attack  # the cap on queries keeps these short
-    changes = {
-        key: value
-        for key, value in SMALL.items()
-        if key in known and (not isinstance(value, int) or getattr(attack, key) > value)
-    }
-    return dataclasses.replace(attack, **changes)
 
 
 def rules(attack: Attack, norm: Norm, **more: Any) -> Threat:

@@ -60,11 +60,11 @@ def interrogate(url: str, folder: Path, limited: bool) -> dict[str, object]:
         f"[checks.positive_data_acceptance]\nexpected-statuses = {json.dumps(expected)}\n"
     )
     place = folder / "report.json"
+    command = f"--config-file schemathesis.toml run {url} --checks all --seed 1 --no-color"
+    command += f" --max-examples {EXAMPLES} --header X-Api-Key:{KEY}"
+    command += " --report json --report-json-path report.json"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "schemathesis.cli"]
-        + ["--config-file", str(folder / "schemathesis.toml"), "run", url, "--checks", "all"]
-        + ["--max-examples", str(EXAMPLES), "--seed", "1", "--header", f"X-Api-Key:{KEY}"]
-        + ["--report", "json", "--report-json-path", str(place), "--no-color"],
+        [sys.executable, "-P", "-m", "schemathesis.cli", *command.split()],
         cwd=folder,
         capture_output=True,
         text=True,

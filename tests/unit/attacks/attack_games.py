@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfr.attacks import ATTACKS, Attack
+from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.models.admission import admit
 from onnxfr.models.wrapper import FRModel, OnnxModel, load_model
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.threat import Threat
-from onnxfr.types import Embeddings, Goal, Images
+from onnxfr.types import Access, Embeddings, Goal, Images
 
 SIDE = 16
+SMALL: dict[str, Any] = {
+    "steps": 8,
+    "samples": 2,
+    "neighbours": 2,
+    "others": 1,
+    "scales": 2,
+    "growths": 3,
+    "bisections": 2,
+    "attack": BIM(steps=8),
+}
 
 
 def write_tiny(folder: Path, seed: int = 0) -> Path:
@@ -125,3 +139,17 @@ def tiny_game(
     threshold = tiny_threshold(model, probe, goal) if len(probe) else 0.0
     settings = {"dtype": torch.float64, "device": "cpu"} | settings
     return Oracle(model, probe, threat, goal=goal, threshold=threshold, **settings)  # type: ignore[arg-type]
+
+
+def small(name: str) -> Attack:
+    """Return the attack with loops short enough for a contract."""
+    attack = ATTACKS.get(name)()
+    known = {field.name for field in dataclasses.fields(attack)}
+    if attack.access < Access.GRADIENT:
+        return attack  # the cap on queries keeps these short
+    changes = {
+        key: value
+        for key, value in SMALL.items()
+        if key in known and (not isinstance(value, int) or getattr(attack, key) > value)
+    }
+    return dataclasses.replace(attack, **changes)

@@ -18,7 +18,7 @@ from service_games import ask, encoded, pattern, question, talk
 
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.alignment.detector import Detector
-from onnxfr.errors import EngineError, SpecError
+from onnxfr.errors import EngineError, NonFiniteAnswer, SpecError
 from onnxfr.models.wrapper import FRModel, OnnxModel
 from onnxfr.service.app import build_app
 from onnxfr.service.keys import KeyEntry, Limits
@@ -200,7 +200,7 @@ class Moody(FRModel):
 
     def embed(self, images: Images) -> Embeddings:
         if (images.mean((1, 2, 3)) < 0.01).any():
-            raise EngineError("NaN")
+            raise NonFiniteAnswer("NaN")
         return self.inner.embed(images)
 
     def embed_grad(self, images: Any) -> Any:
@@ -218,6 +218,19 @@ def test_a_model_that_answers_nan_refuses_that_question_only(toy: OnnxModel) -> 
     answers = talk(app, story)
     assert [answer.status_code for answer in answers] == [200, 422, 200, 422, 200]
     assert answers[1].json()["error"]["code"] == "no_score"
+
+
+class Broken(Moody):
+    """Fails for a reason that no picture is to blame for."""
+
+    def embed(self, images: Images) -> Embeddings:
+        raise EngineError("out of memory at 0x7f")
+
+
+def test_a_broken_engine_is_no_verdict_on_a_picture(toy: OnnxModel) -> None:
+    answer = ask(app_of(Broken(toy)), json=SAME)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine")
+    assert "0x7f" not in answer.text
 
 
 def test_pictures_without_a_face_are_rejected(toy: OnnxModel, shared_data: Path) -> None:
