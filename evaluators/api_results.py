@@ -93,7 +93,8 @@ def _attack(rows: Rows) -> list[Result]:
     results.append(_count(rows, "calls", sum(row["queries"] for row in fought)))
     eps = fought[0]["eps"]
     for q in checkpoints(fought[0]["max_queries"]):
-        distances = [row[f"distance_at_{q}"] for row in fought]
+        # What the judge took back at the end is no success, however close it had come.
+        distances = [row[f"distance_at_{q}"] if row["won"] else None for row in fought]
         cost = np.array([np.inf if each is None else each for each in distances])
         near = rate(cost <= eps)
         results.append(_estimate(rows, "asr", near, f"queries={q},eps={eps:.4g}"))

@@ -19,6 +19,7 @@ from onnxfr.threat import write_eps
 QUOTED = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 """Numbers of questions at which results are quoted, as far as the cap goes."""
 
+_ROUNDING = 1e-6
 _KEYS = ("model", "data", "method", "goal", "norm", "eps")
 
 
@@ -84,15 +85,27 @@ def asked_of(records: pa.Table) -> list[Asked]:
                 threshold=first["threshold"],
                 threshold_origin=first["threshold_origin"],
                 protocol=first["protocol"],
-                traces=tuple(
-                    tuple((int(q), float(d)) for q, d in json.loads(row["trace"])) for row in rows
-                ),
+                traces=tuple(_proven(row) for row in rows),
                 won=np.array([row["won"] for row in rows], dtype=np.bool_),
                 queries=np.array([row["queries"] for row in rows], dtype=np.int64),
                 rows=tuple(rows),
             )
         )
     return found
+
+
+def _proven(row: dict[str, Any]) -> tuple[tuple[int, float], ...]:
+    """Return the trace of a pair that the judge granted at the end; nothing else is a success.
+
+    A verifier that changed its mind on the way has told wins that do not hold. A final picture that
+    was never asked about counts when all questions were asked.
+    """
+    if not row["won"]:
+        return ()
+    trace = [(int(q), float(d)) for q, d in json.loads(row["trace"])]
+    if not trace or row["distance"] < min(far for _, far in trace) - _ROUNDING:
+        trace.append((int(row["queries"]), float(row["distance"])))
+    return tuple(trace)
 
 
 def results_of(records: pa.Table, targets: Mapping[str, Sequence[float]]) -> list[Result]:

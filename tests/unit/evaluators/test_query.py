@@ -49,6 +49,7 @@ def _row(pair: str, trace: list[list[float]], **more: Any) -> dict[str, Any]:
         "threshold_origin": "d@oracle",
         "protocol": "ours",
         "trace": json.dumps(trace),
+        "distance": trace[-1][1] if trace else 0.0,
         **more,
     }
 
@@ -72,6 +73,17 @@ def test_curves_are_read_from_the_traces() -> None:
     assert found[("median_distance", "queries=100")].value == 0.5
     assert found[("median_distance", "queries=1000")].value == pytest.approx(0.01)
     assert all(r.n == 3 for r in results)
+
+
+def test_wins_that_the_judge_took_back_are_no_success() -> None:
+    rows = [
+        _row("a", [[10, 0.5], [300, 0.01]]),
+        _row("b", [[5, 0.001]], won=False),
+        _row("c", [], won=True, distance=0.02, queries=400),
+    ]
+    (asked,) = asked_of(pa.Table.from_pylist(rows))
+    assert asked.distance_at(1000).tolist() == [0.01, np.inf, 0.02]
+    assert asked.queries_to(0.02).tolist() == [300, np.inf, 400]
 
 
 def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
