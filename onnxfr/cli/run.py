@@ -213,7 +213,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 def _preview(asked: RunSpec, place: Path, as_json: bool) -> None:
-    from onnxfr.cli.services import price_services
+    from onnxfr.cli.services import describe_price, price_services
     from onnxfr.evaluators.planning import estimate, plan_run, worker_context
     from onnxfr.runs.execute import missing
     from onnxfr.runs.store import RunStore
@@ -245,10 +245,7 @@ def _preview(asked: RunSpec, place: Path, as_json: bool) -> None:
     for cell in todo:
         typer.echo(f"{cell.label}: {cell.cost.images} images, {cell.cost.gradients} gradients")
     for price in prices:
-        typer.echo(
-            f"{price['service']}: at most {price['calls']} calls, about {price['price']:.2f} "
-            f"{price['currency']} by the price in its adapter"
-        )
+        typer.echo(describe_price(price))
     typer.echo(
         f"{len(plan.cells)} cells, {len(plan.cells) - len(todo)} present, {len(todo)} to run: "
         f"{images} images and {gradients} gradients, about {_readable(seconds)} on this machine; "

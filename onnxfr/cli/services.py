@@ -55,3 +55,12 @@ def price_services(plan: Plan, cells: Sequence[Cell], context: Context) -> list[
                 {"service": ref.name, "calls": calls, "price": price, "currency": currency}
             )
     return found
+
+
+def describe_price(service: dict[str, Any]) -> str:
+    """Return a sentence on what a service would cost at most."""
+    if service["price"] is None:
+        cost = "price unknown (add price=PER_CALL to the service, or [price] to its adapter)"
+    else:
+        cost = f"at most {service['price']:.2f} {service['currency']} by the price given"
+    return f"{service['service']}: at most {service['calls']} calls, {cost}"

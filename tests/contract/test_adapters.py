@@ -15,14 +15,15 @@ from onnxfr.models.remote.adapter import Adapter, adapter_names, parse_adapter, 
 from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, TryAgain, check_given, read_answer
+from onnxfr.models.remote.reference import parse_reference
 
 NAMES = adapter_names()
 every_adapter = pytest.mark.parametrize("name", NAMES)
 OURS = {"onnxfr", "onnxfr_score"}
 
 
-def _iflytek(score: float) -> dict[str, Any]:
-    text = base64.b64encode(json.dumps({"ret": 0, "score": score}).encode()).decode()
+def _iflytek(**content: float) -> dict[str, Any]:
+    text = base64.b64encode(json.dumps(content).encode()).decode()
     return {"header": {"code": 0}, "payload": {"face_compare_result": {"text": text}}}
 
 
@@ -54,10 +55,16 @@ SAID = [
         Kind.REJECTED,
         None,
     ),
-    ("aliyun_compare_face", 200, {"Data": {"Confidence": 55.5}}, Kind.JUDGED, False),
-    ("aliyun_compare_face", 400, {"Code": "InvalidFace.NotFound"}, Kind.REJECTED, None),
-    ("iflytek_face_compare", 200, _iflytek(0.9), Kind.JUDGED, True),
-    ("iflytek_face_compare", 200, {"header": {"code": 10163}}, Kind.REJECTED, None),
+    (
+        "aliyun_compare_face",
+        200,
+        {"Data": {"Confidence": 65.5, "Thresholds": [61.0, 69.0, 75.0]}},
+        Kind.JUDGED,
+        False,
+    ),
+    ("aliyun_compare_face", 404, {"Code": "InvalidImage.NotFoundFace"}, Kind.REJECTED, None),
+    ("iflytek_face_compare", 200, _iflytek(ret=0, score=0.9), Kind.JUDGED, True),
+    ("iflytek_face_compare", 200, _iflytek(ret=-2), Kind.REJECTED, None),
     (
         "faceplusplus_compare",
         200,
@@ -66,6 +73,13 @@ SAID = [
         True,
     ),
     ("faceplusplus_compare", 200, {"faces1": [{}], "faces2": []}, Kind.REJECTED, None),
+    (
+        "faceplusplus_compare",
+        400,
+        {"error_message": "INVALID_IMAGE_SIZE:image_base64_1"},
+        Kind.REJECTED,
+        None,
+    ),
     ("vision_chat", 200, _chat("1"), Kind.JUDGED, True),
     ("vision_chat", 200, _chat(" 0.\n"), Kind.JUDGED, False),
     ("vision_chat", 200, _chat("I cannot identify people."), Kind.INVALID, None),
@@ -143,6 +157,8 @@ def test_every_adapter_has_its_answers_here() -> None:
         ("onnxfr", 503, {}, True),
         ("aws_compare_faces", 400, {"__type": "ThrottlingException"}, True),
         ("tencent_compare_face", 200, {"Response": {"Error": {"Code": "InternalError"}}}, True),
+        ("aliyun_compare_face", 400, {"Code": "Throttling.User"}, True),
+        ("azure_face", 429, {"error": {"code": "429"}}, False),
         ("faceplusplus_compare", 403, {"error_message": "CONCURRENCY_LIMIT_EXCEEDED"}, True),
     ],
 )
@@ -156,6 +172,31 @@ def test_answers_not_given_are_known(name: str, status: int, content: Any, charg
 def test_errors_nobody_explained_stop_the_run(name: str) -> None:
     with pytest.raises(RemoteError, match="status 401"):
         read_answer(read_adapter(name), 401, b'{"message": "who are you"}')
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tencent_compare_face", {"Response": {"Error": {"Code": "AuthFailure.SignatureFailure"}}}),
+        ("tencent_compare_face", {"Response": {"Error": {"Code": "LimitExceeded"}}}),
+        ("iflytek_face_compare", {"header": {"code": 11200, "message": "no licence"}}),
+    ],
+)
+def test_a_wrong_key_is_no_verdict_though_the_status_is_200(name: str, content: Any) -> None:
+    with pytest.raises(RemoteError, match="no verdict"):
+        read_answer(read_adapter(name), 200, json.dumps(content).encode())
+
+
+@every_adapter
+def test_prices_are_the_users_to_give(name: str) -> None:
+    model = RemoteModel(read_adapter(name), Path("unused"))
+    assert model.price(10)[0] == (0.0 if name in OURS else None)
+    priced = parse_reference(f"remote:{name},price=0.002")
+    assert parse_reference(str(priced)) == priced
+    cost, _ = RemoteModel(priced.read(), Path("unused")).price(10)
+    assert cost == pytest.approx(0.02 * priced.read().calls)
+    # A journal goes on when only the price has changed.
+    assert priced.read().digest() == read_adapter(name).digest()
 
 
 def adapter_text(**changes: str) -> str:

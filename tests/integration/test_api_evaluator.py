@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "evaluators"))
 from remote_games import free_port, served_here
 from toy_faces import make_faces, make_model
 
-from onnxfr.cli.services import price_services, with_services
+from onnxfr.cli.services import describe_price, price_services, with_services
 from onnxfr.errors import NotAuthorised, SpecError
 from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.base import EVALUATORS, Result
@@ -111,7 +111,7 @@ def test_its_section_says_what_was_measured(toy: Path, tmp_path: Path) -> None:
 
 def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path: Path) -> None:
     content = {
-        "models": ["remote:aws_compare_faces"],
+        "models": ["remote:aws_compare_faces,price=0.001"],
         "data": [f"folder:{toy / 'people'}"],
         "max_pairs": 24,
         "evaluators": [{"name": "api", "params": PARAMS}],
@@ -123,6 +123,8 @@ def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path:
     (price,) = price_services(plan, plan.cells, context)
     questions = 24 + 4 + 2 * 3 * 30
     assert price["calls"] == questions and price["price"] == pytest.approx(questions / 1000)
+    assert f"at most {questions / 1000:.2f} USD" in describe_price(price)
+    assert "price unknown" in describe_price(price | {"price": None})
     with pytest.raises(NotAuthorised):
         EVALUATORS.get("api")().run(plan.cells[0], context)
 

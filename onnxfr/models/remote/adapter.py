@@ -53,11 +53,17 @@ class Picture(_Part):
 
 
 class Rule(_Part):
-    """Answers with one of these statuses and, where ``path`` is given, one of these values."""
+    """Answers with one of these statuses and, where ``path`` is given, one of these values.
+
+    ``begins`` are beginnings of the text there, for codes that are followed by particulars;
+    ``unless`` means any value but these.
+    """
 
     status: tuple[int, ...] = ()
     path: str | None = None
     values: tuple[Value, ...] = ()
+    begins: tuple[str, ...] = ()
+    unless: tuple[Value, ...] = ()
     absent: bool = False
     """Whether the rule means that there is nothing at ``path``."""
 
@@ -68,6 +74,9 @@ class Answer(_Part):
     With a score the decision may be left out: a score above ``threshold`` (or above the number at
     ``threshold_path``) accepts. ``score_range`` scales margins to [0, 1]. ``score_absent`` is the
     score of an answer that has none. ``version`` is where the service says which version it is.
+
+    ``rejected`` answers are about a picture, ``retry`` ones were not given, ``failed`` ones say
+    that the client is wrong (key, account, parameters), whatever their status: they stop the run.
     """
 
     decision: str | None = None
@@ -81,6 +90,7 @@ class Answer(_Part):
     version: str | None = None
     rejected: tuple[Rule, ...] = ()
     retry: tuple[Rule, ...] = ()
+    failed: tuple[Rule, ...] = ()
 
     @model_validator(mode="after")
     def _something_to_read(self) -> Answer:
@@ -104,9 +114,9 @@ class Pace(_Part):
 
 
 class Price(_Part):
-    """What one HTTP call costs, as far as the vendor's list says; check it before relying on it."""
+    """What one HTTP call costs; None where only the user's contract tells."""
 
-    per_call: float = Field(default=0.0, ge=0)
+    per_call: float | None = Field(default=None, ge=0)
     currency: str = "USD"
 
 
@@ -142,7 +152,8 @@ class Adapter(_Part):
 
     def digest(self) -> str:
         """Return a hash of everything that decides which questions are asked and how."""
-        return hashlib.sha256(self.model_dump_json(exclude={"pace", "price"}).encode()).hexdigest()
+        aside = {"pace", "price", "description", "tested"}
+        return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()
 
 
 def adapter_names() -> list[str]:

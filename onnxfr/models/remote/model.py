@@ -129,10 +129,11 @@ class RemoteModel(Comparer):
                 for each in questions
             ]
 
-    def price(self, questions: int) -> tuple[float, str]:
-        """Return what so many questions cost by the adapter's price, and the currency."""
+    def price(self, questions: int) -> tuple[float | None, str]:
+        """Return what so many questions cost, None where no price is known, and the currency."""
         price = self.adapter.price
-        return questions * self.adapter.calls * price.per_call, price.currency
+        each = price.per_call
+        return None if each is None else questions * self.adapter.calls * each, price.currency
 
     def close(self) -> None:
         """Close connections and journal."""

@@ -110,10 +110,11 @@ def check_given(adapter: Adapter, status: int, body: bytes, wait: float | None) 
 
 def check_status(adapter: Adapter, status: int, body: bytes) -> None:
     """Raise where an answer is neither a verdict nor a known rejection."""
-    if not 200 <= status < 300:
+    failed = any(fits(rule, status, parse(body)) for rule in adapter.answer.failed)
+    if failed or not 200 <= status < 300:
         raise RemoteError(
-            f"{adapter.name} answered with status {status}, which its adapter does not explain: "
-            f"{_shown(body)}. Check key, address and adapter; answers so far are kept"
+            f"{adapter.name} answered with status {status}, which is no verdict: {_shown(body)}. "
+            "Check key, address and adapter; answers so far are kept"
         )
 
 
@@ -136,7 +137,11 @@ def fits(rule: Rule, status: int, content: Any) -> bool:
         return value is _MISSING or value is None or value == []
     if value is _MISSING:
         return False
-    return not rule.values or _among(value, rule.values)
+    if rule.unless:
+        return not _among(value, rule.unless)
+    if rule.begins and isinstance(value, str) and value.startswith(rule.begins):
+        return True
+    return not (rule.values or rule.begins) or _among(value, rule.values)
 
 
 def look(content: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,budget=500,journal=FILE``."""
+"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,budget=500,price=0.001``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ class RemoteReference:
     journal: Path | None = None
     budget: int | None = None
     authorised: bool = False
+    price: float | None = None
 
     def __str__(self) -> str:
         parts = [f"{PREFIX}{self.adapter}"]
         parts += [f"{name}={value}" for name, value in self.parameters.items()]
         parts += [] if self.budget is None else [f"budget={self.budget}"]
         parts += [] if self.journal is None else [f"journal={self.journal}"]
+        parts += [] if self.price is None else [f"price={self.price!r}"]
         return ",".join([*parts, "authorised"] if self.authorised else parts)
 
     def read(self) -> Adapter:
         """Return the adapter with its parameters set."""
-        return read_adapter(self.adapter).with_parameters(self.parameters)
+        adapter = read_adapter(self.adapter).with_parameters(self.parameters)
+        if self.price is None:
+            return adapter
+        price = adapter.price.model_copy(update={"per_call": self.price})
+        return adapter.model_copy(update={"price": price})
 
 
 def is_remote(reference: str) -> bool:
@@ -51,14 +57,24 @@ def parse_reference(reference: str) -> RemoteReference:
             found = replace(found, journal=Path(value))
         elif key == "budget" and value.isdigit():
             found = replace(found, budget=int(value))
-        elif equals and key != "budget":
+        elif key == "price" and (cost := _number(value)) is not None:
+            found = replace(found, price=cost)
+        elif equals and key not in ("budget", "price"):
             found.parameters[key] = value
         else:
             raise SpecError(
                 f"{option!r} in {reference!r} is no option; expected authorised, journal=FILE, "
-                "budget=CALLS or a parameter of the adapter as NAME=VALUE"
+                "budget=CALLS, price=PER_CALL or a parameter of the adapter as NAME=VALUE"
             )
     return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
 
 
 def complete(
