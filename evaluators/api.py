@@ -38,6 +38,8 @@ CLEAN, RECHECK = "clean", "recheck"
 _PRIORITY = {CLEAN: 60.0, RECHECK: -100.0}
 _ATTACK_PRIORITY = 20.0
 _AT_ONCE = 64
+_JUDGED = 3
+"""Looks of the judge at a pair's clean and final picture, at most, besides the attack's own."""
 _OWN = "the service's own"
 
 
@@ -135,7 +137,7 @@ class Api(Evaluator):
                 condition={"goal": str(goal)},
                 rows=rows,
                 priority=_ATTACK_PRIORITY,
-                cost=Cost(images=len(rows) * self.max_queries),
+                cost=Cost(images=len(rows) * (self.max_queries + _JUDGED)),
             )
             for name in self.attacks
         ]

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.outcomes import GREY
 from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
+from onnxfr.threat import write_eps
 
 _QUERIES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
-_GREY_LEVELS = 255
 _ANSWERED = ("judged", "rejected", "invalid")
 
 Rows = list[dict[str, Any]]
@@ -97,8 +98,8 @@ def _attack(rows: Rows) -> list[Result]:
         distances = [row[f"distance_at_{q}"] if row["won"] else None for row in fought]
         cost = np.array([np.inf if each is None else each for each in distances])
         near = rate(cost <= eps)
-        results.append(_estimate(rows, "asr", near, f"queries={q},eps={eps:.4g}"))
-        median = median_cost(_GREY_LEVELS * cost)
+        results.append(_estimate(rows, "asr", near, f"eps={write_eps(eps)}, queries={q}"))
+        median = median_cost(GREY * cost)
         results.append(_estimate(rows, "median_distance", median, f"queries={q}"))
     asked = sum(row["queries"] for row in fought)
     if asked:
@@ -150,7 +151,7 @@ def _result(
 def points_of(results: Sequence[Result], metric: str) -> list[tuple[int, Result]]:
     """Return the points of a curve over questions."""
     return [
-        (int(result.condition.removeprefix("queries=").partition(",")[0]), result)
+        (int(result.condition.rpartition("queries=")[2]), result)
         for result in results
-        if result.metric == metric and result.condition.startswith("queries=")
+        if result.metric == metric and "queries=" in result.condition
     ]

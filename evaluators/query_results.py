@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.outcomes import GREY
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
@@ -116,7 +117,7 @@ def results_of(records: pa.Table, targets: Mapping[str, Sequence[float]]) -> lis
             results.extend(_success(asked, eps))
         if asked.seeks == "smallest":
             for queries in asked.quoted:
-                found = median_cost(asked.distance_at(queries))
+                found = median_cost(GREY * asked.distance_at(queries))
                 results.append(_result(asked, "median_distance", f"queries={queries}", found))
         mean = float(asked.queries.mean())
         results.append(

@@ -14,7 +14,7 @@ from onnxfr.metrics.attack_success import success_curve
 from onnxfr.threat import write_eps
 
 GOALS = {"dodge": "Dodging", "impersonate": "Impersonation"}
-NORMS = {"linf": "largest change, grey levels", "l2": "root mean square change, grey levels"}
+NORMS = {"linf": "largest change", "l2": "root mean square change"}
 _SHARE = Axis("share of pairs broken", 0.0, 1.0, tuple((k / 4, f"{25 * k} %") for k in range(5)))
 _POINTS = 120
 
@@ -28,7 +28,7 @@ def budget_curves(groups: Sequence[Attacked]) -> Markup:
         f"{GOALS[first.goal]}: success over budget, {first.norm}",
         "Share of pairs whose decision is wrong, for changes up to a size; the bands are 95 % "
         "intervals, the start is the share wrong without an attack.",
-        linear_axis(NORMS[first.norm], 0.0, max(largest, 0.1)),
+        linear_axis(f"{NORMS[first.norm]}, grey levels", 0.0, max(largest, 0.1)),
         _SHARE,
         top=top_margin(len(groups)),
     )

@@ -202,6 +202,10 @@ def _threshold(result: Result) -> str:
 
 def _model(model: Mapping[str, Any]) -> dict[str, Any]:
     card = model["card"]
+    notes = [("note", note) for note in card["notes"]]
+    if model.get("device") == _SERVICE:
+        known = [("sha256 of the adapter", model["sha256"]), ("service", card["architecture"])]
+        return {"name": model["name"], "facts": [*known, ("licence", card["licence"]), *notes]}
     facts = [
         ("sha256 of the normal form", model["sha256"]),
         *(
@@ -213,7 +217,7 @@ def _model(model: Mapping[str, Any]) -> dict[str, Any]:
         ("vendor's file", f"{card['source']['file']}, sha256 {card['source']['sha256']}"),
         *((f"threshold {entry['origin']}", f"{entry['value']:g}") for entry in card["thresholds"]),
         *(("repair", f"{entry['name']}: {entry['detail']}") for entry in card["repairs"]),
-        *(("note", note) for note in card["notes"]),
+        *notes,
     ]
     return {"name": model["name"], "facts": facts}
 

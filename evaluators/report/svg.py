@@ -157,7 +157,9 @@ class Chart:
         for value, label in self.x.ticks:
             across = self.at(value, self.y.low)[0]
             parts.append(_rule(across, y0, across, y1, GRID))
-            parts.append(text(across, y0 + 16, label, anchor="middle", size=11.5))
+            # A long label under the last tick would be cut off at the edge.
+            middle = min(across, self.width - 3.4 * len(label) - 2)
+            parts.append(text(middle, y0 + 16, label, anchor="middle", size=11.5))
         for value, label in self.y.ticks:
             down = self.at(self.x.low, value)[1]
             parts.append(_rule(x0, down, x1, down, GRID))

@@ -89,7 +89,9 @@ def ask(
     said = {True: "the same person", False: "different people", None: verdict.kind.value}
     score = "" if verdict.score is None else f", score {verdict.score:g}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
-    typer.echo(f"{said[verdict.match]}{score}{detail}; {remote.journal.spent} calls in the journal")
+    spent = remote.journal.spent
+    calls = "1 call" if spent == 1 else f"{spent} calls"
+    typer.echo(f"{said[verdict.match]}{score}{detail}; {calls} in the journal")
 
 
 def _read(path: Path) -> bytes:

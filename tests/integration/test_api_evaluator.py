@@ -103,10 +103,14 @@ def test_its_section_says_what_was_measured(toy: Path, tmp_path: Path) -> None:
     section = SECTIONS.get("api")()
     sentences = [verdict.sentence for verdict in section.verdicts(view)]
     assert any("rejects 0.00 % of 24 pairs" in sentence for sentence in sentences)
-    assert any("within 30 questions a pair" in sentence for sentence in sentences)
-    assert {row.measure for row in section.headlines(view)} >= {"Rejected over the API"}
+    attacked = [each for each in sentences if "yes or no, 30 times a pair" in each]
+    # The genuine pairs are lost without an attack: there is nothing to say about dodging.
+    assert len(attacked) == 1 and "within 8 grey levels" in attacked[0]
+    rows = {row.measure: row.value for row in section.headlines(view)}
+    assert rows["Rejected over the API"] == "0.00 %"
+    assert rows["Questions asked"] == str(24 + 3 * 30)
     body = str(section.body(view))
-    assert "<svg" in body and "evolutionary, dodging" in body
+    assert body.count("<svg") == 2 and "Dodging by evolutionary" in body
 
 
 def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path:
     context = Context(tmp_path / "cache")
     plan = plan_run(spec, context)
     (price,) = price_services(plan, plan.cells, context)
-    questions = 24 + 4 + 2 * 3 * 30
+    questions = 24 + 4 + 2 * 3 * (30 + 3)
     assert price["calls"] == questions and price["price"] == pytest.approx(questions / 1000)
     assert f"at most {questions / 1000:.2f} USD" in describe_price(price)
     assert "price unknown" in describe_price(price | {"price": None})

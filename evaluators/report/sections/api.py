@@ -10,10 +10,19 @@ from markupsafe import Markup
 
 from onnxfr.evaluators.api_results import points_of
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.attack_charts import GOALS
+from onnxfr.evaluators.report.question_curves import (
+    AIMS,
+    QuestionCurve,
+    distance_chart,
+    distance_text,
+    limit_text,
+    success_chart,
+)
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
-from onnxfr.evaluators.report.svg import DASHES, SERIES, Chart, linear_axis, log_axis, top_margin
 from onnxfr.evaluators.report.wording import count, percent, span, value_text
+from onnxfr.metrics.intervals import Estimate
 
 _MANY_REJECTED = 0.05
 
@@ -24,7 +33,7 @@ Runs = dict[tuple[str, str], list[Result]]
 class ApiSection(Section):
     """Rejections, accuracies, and what decision attacks reach with how many questions."""
 
-    title = "Seen over an API: verdicts, rejections, decision attacks"
+    title = "Seen over an API"
     order = 60
 
     def verdicts(self, view: View) -> list[Verdict]:
@@ -73,12 +82,13 @@ def _verdicts(where: tuple[str, str], results: list[Result]) -> list[Verdict]:
         many = rr.value is not None and rr.value > _MANY_REJECTED
         found.append(Verdict("caution" if many else "info", sentence, model))
     for method, goal, part in _attacks(results):
-        last = points_of(part, "asr")[-1:]
-        for questions, result in last:
+        last = zip(points_of(part, "asr"), points_of(part, "median_distance"), strict=True)
+        for (questions, result), (_, median) in list(last)[-1:]:
             sentence = (
-                f"Asking only yes or no, {method} ({_goal(goal)}) succeeds against {model} on "
-                f"{percent(result.value)} of {count(result.n)} pairs of {data} "
-                f"({span(result.low, result.high)}) within {count(questions)} questions a pair."
+                f"Asking only yes or no, {count(questions)} times a pair, an attacker who wants "
+                f"{AIMS[goal]} succeeds by {method} against {model} on {percent(result.value)} of "
+                f"{count(result.n)} pairs of {data} ({span(result.low, result.high)}) within "
+                f"{_limit(result)}. {_closest(median)}"
             )
             beaten = result.low is not None and result.low > 0
             found.append(Verdict("caution" if beaten else "info", sentence, model))
@@ -108,11 +118,14 @@ def _headlines(where: tuple[str, str], results: list[Result]) -> list[Headline]:
             rows.append(Headline(model, data, words, value_text(result), shown, seen, note))
     for method, goal, part in _attacks(results):
         for questions, result in points_of(part, "asr")[-1:]:
-            words = f"{method} succeeds ({_goal(goal)}, yes/no only)"
+            words = f"{GOALS[goal]} by yes-or-no questions, {method}"
             shown, seen = span(result.low, result.high), f"{count(result.n)} pairs"
-            eps = float(result.condition.partition("eps=")[2])
-            note = f"{count(questions)} questions a pair, within {255 * eps:.1f} grey levels RMS"
+            note = f"{count(questions)} questions a pair, within {_limit(result)}"
             rows.append(Headline(model, data, words, value_text(result), shown, seen, note))
+    asked = [r for r in results if r.metric == "calls"]
+    if asked:
+        total = count(sum(r.value or 0.0 for r in asked))
+        rows.append(Headline(model, data, "Questions asked", total, "–", "–", "clean and attacks"))
     return rows
 
 
@@ -121,7 +134,8 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
     clean = [r for r in results if not r.method and r.metric not in ("pairs", "calls")]
     attacks = [
         {
-            "name": f"{method}, {_goal(goal)}",
+            "name": f"{GOALS[goal]} by {method}",
+            "limit": next((_limit(r) for _, r in points_of(part, "asr")), ""),
             "calls": _count_of(part, "calls"),
             "pairs": _count_of(part, "attacked_pairs"),
             "refused": _share_of(part, "refused_queries"),
@@ -167,58 +181,54 @@ def _points(part: Sequence[Result]) -> list[dict[str, str]]:
         {
             "questions": count(questions),
             "asr": f"{percent(result.value)} ({span(result.low, result.high)})",
-            "median": _distance(medians[questions]),
+            "median": distance_text(_estimate(medians[questions])),
         }
         for questions, result in points_of(part, "asr")
     ]
 
 
-def _distance(result: Result) -> str:
-    if result.value is None:
-        return "no start for half of the pairs"
-    return f"{result.value:.1f}"
+def _estimate(result: Result) -> Estimate:
+    """Return a result's numbers; what could not be told was beyond every distance."""
+    value, high = (math.inf if each is None else each for each in (result.value, result.high))
+    return Estimate(value, result.low or 0.0, high, result.n, "stored")
+
+
+def _limit(result: Result) -> str:
+    eps = result.condition.partition("eps=")[2].partition("/255")[0]
+    return limit_text(float(eps) / 255, result.norm)
+
+
+def _closest(median: Result) -> str:
+    if median.value is None:
+        return "Half of the pairs or more were never won."
+    return f"The closest win is {distance_text(_estimate(median))} grey levels away in the median."
 
 
 def _charts(results: Sequence[Result]) -> list[Markup]:
-    parts = [
-        (f"{method}, {_goal(goal)}", points_of(part, "asr"), points_of(part, "median_distance"))
-        for method, goal, part in _attacks(results)
-    ]
-    parts = [part for part in parts if len(part[1]) > 1]
-    if not parts:
-        return []
-    first, last = parts[0][1][0][0], parts[0][1][-1][0]
-    success = Chart(
-        title="Success by questions",
-        description="Share of pairs won within the distance limit after so many questions.",
-        x=log_axis("questions a pair", first, last),
-        y=linear_axis("pairs won, %", 0.0, 100.0),
-        top=top_margin(len(parts)),
-    )
-    values = [r.value for _, _, far in parts for _, r in far if r.value is not None]
-    farthest = max(values, default=10.0) * 1.1
-    distance = Chart(
-        title="Median distance by questions",
-        description="Root mean square change of the closest win, pairs without one as infinite.",
-        x=log_axis("questions a pair", first, last),
-        y=linear_axis("distance, grey levels", 0.0, farthest),
-        top=top_margin(len(parts)),
-    )
-    for number, (name, near, far) in enumerate(parts):
-        colour, dash = SERIES[number % len(SERIES)], DASHES[number % len(DASHES)]
-        low, line, high = (
-            [(math.log10(q), 100 * (getattr(r, end) or 0.0)) for q, r in near]
-            for end in ("low", "value", "high")
+    """Return success and closeness for each goal; an attack keeps its colour."""
+    names = list(dict.fromkeys(r.method for r in results if r.method))
+    charts = []
+    for goal in dict.fromkeys(r.goal for r in results if r.method):
+        parts = [
+            (names.index(method), method, part)
+            for method, its_goal, part in _attacks(results)
+            if its_goal == goal and len(points_of(part, "asr")) > 1
+        ]
+        if not parts:
+            continue
+        near, far = (
+            [
+                QuestionCurve(
+                    method, style, [(q, _estimate(r)) for q, r in points_of(part, metric)]
+                )
+                for style, method, part in parts
+            ]
+            for metric in ("asr", "median_distance")
         )
-        success.band(low, high, colour)
-        success.line(line, colour, dash, name)
-        known = [(math.log10(q), r.value) for q, r in far if r.value is not None]
-        distance.line(known, colour, dash, name)
-    return [success.render(), distance.render()]
-
-
-def _goal(goal: str) -> str:
-    return "dodging" if goal == "dodge" else "impersonation"
+        first = parts[0][2][-1]
+        charts.append(success_chart(f"{GOALS[goal]}: success by questions", near))
+        charts.append(distance_chart(f"{GOALS[goal]}: how close", far, first.norm))
+    return charts
 
 
 def _count_of(results: Sequence[Result], metric: str) -> str:

@@ -11,26 +11,29 @@ from markupsafe import Markup
 
 from onnxfr.evaluators.attacked import PICTURES
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.outcomes import GREY
 from onnxfr.evaluators.query_results import Asked, asked_of
+from onnxfr.evaluators.report.attack_charts import GOALS, NORMS
 from onnxfr.evaluators.report.example_pairs import data_uri
+from onnxfr.evaluators.report.question_curves import (
+    AIMS,
+    QuestionCurve,
+    distance_chart,
+    distance_text,
+    limit_text,
+    questions_text,
+    success_chart,
+)
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
-from onnxfr.evaluators.report.svg import (
-    DASHES,
-    SERIES,
-    Axis,
-    Chart,
-    linear_axis,
-    log_axis,
-    top_margin,
-)
 from onnxfr.evaluators.report.transfer_pictures import CAPTIONS
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.metrics.attack_success import median_cost, success_curve
+from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
 
-_GOALS = {"dodge": "not be recognised", "impersonate": "be taken for somebody else"}
 _EASY = 0.5
+_TIED = "\N{NO-BREAK SPACE}"
 
 
 @SECTIONS.register("query")
@@ -44,13 +47,13 @@ class QuerySection(Section):
         """Say for each model and goal what the strongest attack reaches."""
         found = []
         for model, goal in _pairs_of(view):
-            best = max(_final(view, model, goal), key=lambda r: r.value or 0.0, default=None)
+            best = max(_final(view, model, goal), key=_strength, default=None)
             if best is None:
                 continue
             sentence = (
-                f"With {_cap(best)} questions a pair, an attacker who wants to {_GOALS[goal]} "
+                f"With {_cap(best)} questions a pair, an attacker who wants {AIMS[goal]} "
                 f"succeeds against {model} in {percent(best.value)} of {count(best.n)} pairs "
-                f"({span(best.low, best.high)}; {best.method}, {best.norm} {_eps(best)}), "
+                f"({span(best.low, best.high)}) by {best.method}, within {_limit(best)}; "
                 f"threshold {best.threshold:.3f} from {best.threshold_origin}."
             )
             easy = (best.value or 0.0) >= _EASY
@@ -61,17 +64,17 @@ class QuerySection(Section):
         """Return the strongest attack of each model and goal."""
         rows = []
         for model, goal in _pairs_of(view):
-            best = max(_final(view, model, goal), key=lambda r: r.value or 0.0, default=None)
+            best = max(_final(view, model, goal), key=_strength, default=None)
             if best is not None:
                 rows.append(
                     Headline(
                         model,
                         best.data,
-                        f"Query attacks won, {goal}",
+                        f"{GOALS[goal]} by asking",
                         percent(best.value),
                         span(best.low, best.high),
                         f"{count(best.n)} pairs",
-                        f"{best.method}, {best.norm} {_eps(best)}, {_cap(best)} questions",
+                        f"{best.method}, {_cap(best)} questions, within {_limit(best)}",
                     )
                 )
         return rows
@@ -84,21 +87,18 @@ class QuerySection(Section):
             groups.setdefault((asked.model, asked.data, asked.goal, asked.norm), []).append(asked)
         for (model, data, goal, norm), members in groups.items():
             targets = _targets(view, members)
-            charts = [_success_chart(members, eps) for eps in targets]
-            closer = [asked for asked in members if asked.seeks == "smallest"]
-            if closer:
-                charts.append(_closeness_chart(closer))
             blocks.append(
                 {
-                    "name": f"{model} on {data}: {goal}, {norm}",
-                    "aim": _GOALS[goal],
+                    "name": f"{model} on {data}: {GOALS[goal].lower()}, {NORMS[norm]}",
+                    "aim": AIMS[goal],
                     "threshold": f"{members[0].threshold:.3f}",
                     "origin": members[0].threshold_origin,
-                    "charts": charts,
+                    "charts": _charts(members, targets),
                     "quoted": members[0].quoted,
                     "rows": [
                         _row(asked, eps) for asked in members for eps in _eps_of(asked, targets)
                     ],
+                    "closer": [_closer_row(each) for each in members if each.seeks == "smallest"],
                     "strips": [strip for asked in members for strip in _strips(asked)],
                 }
             )
@@ -119,8 +119,21 @@ def _final(view: View, model: str, goal: str) -> list[Result]:
     return list(last.values())
 
 
+def _strength(result: Result) -> tuple[float, float]:
+    """Order by success, then by how little was allowed."""
+    return result.value or 0.0, -_number(_eps(result))
+
+
 def _eps(result: Result) -> str:
     return result.condition.split(",")[0].removeprefix("eps=")
+
+
+def _limit(result: Result) -> str:
+    return limit_text(_number(_eps(result)), result.norm)
+
+
+def _number(eps: str) -> float:
+    return float(eps.removesuffix("/255")) / 255
 
 
 def _cap(result: Result) -> str:
@@ -132,90 +145,78 @@ def _targets(view: View, members: Sequence[Asked]) -> list[float]:
     wanted = {write_eps(asked.eps) for asked in members if asked.eps is not None}
     norm = members[0].norm
     wanted |= {_eps(r) for r in view.results if r.metric == "asr" and r.norm == norm}
-    return sorted(float(text.removesuffix("/255")) / 255 for text in wanted)
+    return sorted(_number(text) for text in wanted)
 
 
 def _eps_of(asked: Asked, targets: Sequence[float]) -> Sequence[float]:
     return targets if asked.eps is None else (asked.eps,)
 
 
-def _questions(members: Sequence[Asked]) -> tuple[list[int], Axis]:
+def _places(members: Sequence[Asked]) -> list[int]:
     cap = max(asked.cap for asked in members)
-    places = np.unique(np.geomspace(min(10, cap), cap, 60).astype(int)).tolist()
-    return places, log_axis("questions asked about a pair", places[0], max(cap, places[0] + 1))
+    return [int(q) for q in np.unique(np.geomspace(min(10, cap), cap, 60).astype(int))]
 
 
-def _success_chart(members: Sequence[Asked], eps: float) -> Markup:
-    playing = [each for each in members if each.eps is None or math.isclose(each.eps, eps)]
-    places, axis = _questions(playing)
-    chart = Chart(
-        title=f"Won within {write_eps(eps)}",
-        description="Share of pairs won against the number of questions, with 95 % bands.",
-        x=axis,
-        y=linear_axis("pairs won, %", 0.0, 100.0),
-        top=top_margin(len(playing)),
-    )
-    across = [math.log10(place) for place in places]
-    for number, asked in enumerate(playing):
-        curve = success_curve(asked.queries_to(eps), places)
-        lines = [
-            [(x, 100 * float(v)) for x, v in zip(across, values, strict=True)]
-            for values in (curve.asr, curve.low, curve.high)
+def _charts(members: Sequence[Asked], targets: Sequence[float]) -> list[Markup]:
+    """Return success at each distance, and closeness where attacks go on after their first win."""
+    places, norm = _places(members), members[0].norm
+    charts = []
+    for eps in targets:
+        playing = [
+            QuestionCurve(asked.method, style, _won(asked, eps, places))
+            for style, asked in _styled(members)
+            if asked.eps is None or math.isclose(asked.eps, eps)
         ]
-        colour = SERIES[number % len(SERIES)]
-        chart.band(lines[1], lines[2], colour)
-        chart.line(lines[0], colour, DASHES[number % len(DASHES)], asked.method)
-    return chart.render()
+        charts.append(success_chart(f"Won within {limit_text(eps, norm)}", playing))
+    closer = [
+        QuestionCurve(asked.method, style, _closest(asked, places))
+        for style, asked in _styled(members)
+        if asked.seeks == "smallest"
+    ]
+    if closer:
+        charts.append(distance_chart("How close after so many questions", closer, norm))
+    return charts
 
 
-def _closeness_chart(members: Sequence[Asked]) -> Markup:
-    places, axis = _questions(members)
-    curves = []
-    for asked in members:
-        found = [median_cost(asked.distance_at(place)) for place in places]
-        curves.append([(math.log10(q), 255 * e.value) for q, e in zip(places, found, strict=True)])
-    seen = [y for curve in curves for _, y in curve if math.isfinite(y)]
-    chart = Chart(
-        title="How close after so many questions",
-        description="Median distance of the closest win, in grey levels.",
-        x=axis,
-        y=linear_axis("median distance, grey levels", 0.0, max(seen, default=1.0) * 1.05),
-        top=top_margin(len(members)),
-    )
-    for number, (asked, curve) in enumerate(zip(members, curves, strict=True)):
-        finite = [point for point in curve if math.isfinite(point[1])]
-        style = SERIES[number % len(SERIES)], DASHES[number % len(DASHES)]
-        chart.line(finite, *style, asked.method)
-    return chart.render()
+def _styled(members: Sequence[Asked]) -> list[tuple[int, Asked]]:
+    """Return each attack with a colour that it keeps from chart to chart."""
+    names = list(dict.fromkeys(asked.method for asked in members))
+    return [(names.index(asked.method), asked) for asked in members]
+
+
+def _won(asked: Asked, eps: float, places: Sequence[int]) -> list[tuple[int, Estimate]]:
+    curve = success_curve(asked.queries_to(eps), places)
+    rows = zip(curve.asr, curve.low, curve.high, strict=True)
+    found = [Estimate(float(v), float(lo), float(hi), curve.n, "wilson") for v, lo, hi in rows]
+    return list(zip(places, found, strict=True))
+
+
+def _closest(asked: Asked, places: Sequence[int]) -> list[tuple[int, Estimate]]:
+    return [(q, median_cost(GREY * asked.distance_at(q))) for q in places]
 
 
 def _row(asked: Asked, eps: float) -> dict[str, Any]:
-    cost = asked.queries_to(eps)
-    curve = success_curve(cost, asked.quoted)
-    median = median_cost(cost)
     return {
         "method": asked.method,
-        "eps": write_eps(eps),
+        "eps": f"{GREY * eps:.3g} grey levels",
         "asr": [
-            f"{percent(float(v), 0)} ({span(float(lo), float(hi), 0)})"
-            for v, lo, hi in zip(curve.asr, curve.low, curve.high, strict=True)
+            f"{percent(found.value, 0)} ({span(found.low, found.high, 0)})".replace(" ", _TIED)
+            for _, found in _won(asked, eps, asked.quoted)
         ],
-        "median": count(median.value) if math.isfinite(median.value) else "not half of them",
-        "distances": [
-            f"{255 * value:.2f}" if math.isfinite(value) else "–"
-            for value in (median_cost(asked.distance_at(q)).value for q in asked.quoted)
-        ]
-        if asked.seeks == "smallest"
-        else [],
+        "median": questions_text(median_cost(asked.queries_to(eps)), asked.cap),
         "pairs": count(len(asked.won)),
     }
+
+
+def _closer_row(asked: Asked) -> dict[str, Any]:
+    found = _closest(asked, asked.quoted)
+    return {"method": asked.method, "distances": [distance_text(each) for _, each in found]}
 
 
 def _strips(asked: Asked) -> list[dict[str, Any]]:
     return [
         {
-            "caption": f"{asked.method}: {'won' if row['won'] else 'not won'} after "
-            f"{count(row['queries'])} questions, distance {255 * row['distance']:.2f} grey levels",
+            "caption": _caption(asked, row),
             "faces": [
                 (data_uri(row[name]), caption)
                 for name, caption in zip(PICTURES, CAPTIONS, strict=True)
@@ -224,3 +225,8 @@ def _strips(asked: Asked) -> list[dict[str, Any]]:
         for row in asked.rows
         if row["clean_picture"] is not None
     ]
+
+
+def _caption(asked: Asked, row: dict[str, Any]) -> str:
+    away = f"{GREY * row['distance']:.2f} grey levels away after {count(row['queries'])} questions"
+    return f"{asked.method}: {'won' if row['won'] else 'not won'}, {away}"
