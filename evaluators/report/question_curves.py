@@ -80,11 +80,12 @@ def distance_text(found: Estimate) -> str:
 
 def questions_text(found: Estimate, cap: int) -> str:
     """Write a median number of questions with its interval, as far as anybody asked."""
-    low, value, high = (
-        count(each) if math.isfinite(each) else f">{count(cap)}"
-        for each in (found.low, found.value, found.high)
-    )
-    return value if low == value or not _bounded(found) else f"{value} ({low} – {high})"
+    value = count(found.value) if math.isfinite(found.value) else f">{count(cap)}"
+    if not _bounded(found) or not math.isfinite(found.low):
+        return value
+    if not math.isfinite(found.high):
+        return f"{value} (≥{count(found.low)})"
+    return f"{value} ({count(found.low)} – {count(found.high)})"
 
 
 def _bounded(found: Estimate) -> bool:

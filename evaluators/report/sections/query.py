@@ -33,7 +33,6 @@ from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
 
 _EASY = 0.5
-_TIED = "\N{NO-BREAK SPACE}"
 
 
 @SECTIONS.register("query")
@@ -198,9 +197,9 @@ def _closest(asked: Asked, places: Sequence[int]) -> list[tuple[int, Estimate]]:
 def _row(asked: Asked, eps: float) -> dict[str, Any]:
     return {
         "method": asked.method,
-        "eps": f"{GREY * eps:.3g} grey levels",
+        "eps": write_eps(eps),
         "asr": [
-            f"{percent(found.value, 0)} ({span(found.low, found.high, 0)})".replace(" ", _TIED)
+            f"{percent(found.value, 0)} ({span(found.low, found.high, 0)})"
             for _, found in _won(asked, eps, asked.quoted)
         ],
         "median": questions_text(median_cost(asked.queries_to(eps)), asked.cap),

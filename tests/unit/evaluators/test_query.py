@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ from onnxfr.errors import SpecError
 from onnxfr.evaluators.planning import RunCell, make_evaluator, manifest_of, plan_run
 from onnxfr.evaluators.query import Query, _thinned
 from onnxfr.evaluators.query_results import asked_of, results_of
+from onnxfr.evaluators.report.question_curves import (
+    QuestionCurve,
+    distance_text,
+    questions_text,
+    success_chart,
+)
 from onnxfr.evaluators.report.section import SECTIONS, View
+from onnxfr.evaluators.report.svg import SERIES
+from onnxfr.metrics.attack_success import median_cost
+from onnxfr.metrics.intervals import Estimate
 from onnxfr.runs.context import Context
 from onnxfr.runs.spec import EvaluatorSpec, RunSpec
 from onnxfr.runs.store import RunStore
@@ -94,6 +104,28 @@ def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
     for queries in (7, 100, 1234):
         best = min(d for q, d in thin if q <= queries)
         assert 1 / queries <= best <= 1.1 / queries
+
+
+def test_what_nobody_reached_is_said_as_such() -> None:
+    never, known = median_cost([np.inf] * 12), median_cost([10.0, 20, 30, 40, 50, 60, 70])
+    late = median_cost([900.0] * 3 + [np.inf] * 9)
+    assert questions_text(never, 1000) == ">1,000"
+    assert questions_text(late, 1000) == ">1,000 (≥900)"
+    assert questions_text(known, 1000) == "40 (10 – 70)"
+    assert questions_text(median_cost([5.0, 7.0]), 1000) == "6"
+    assert distance_text(never) == "no win for half of the pairs"
+    assert distance_text(known) == "40.00 (10.00 – 70.00)"
+    assert distance_text(median_cost([5.0, 7.0])) == "6.00"
+
+
+def test_an_attack_keeps_its_colour_and_labels_stay_inside() -> None:
+    estimate = Estimate(0.5, 0.2, 0.8, 10, "wilson")
+    points = [(10, estimate), (10_000, estimate)]
+    curves = [QuestionCurve("nes", 2, points), QuestionCurve("square", 0, points)]
+    drawn = str(success_chart("Won", curves))
+    assert drawn.index(SERIES[2]) < drawn.index(SERIES[0])
+    last = re.search(r'<text x="([0-9.]+)"[^>]*>10,000<', drawn)
+    assert last is not None and float(last[1]) + 3.4 * len("10,000") <= 440
 
 
 def _spec(model: Path, faces: Path, **params: Any) -> RunSpec:
