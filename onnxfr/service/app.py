@@ -44,6 +44,7 @@ class Service:
         self.verifier, self.settings = verifier, settings
         self.clients = Clients(settings.keys, settings.limits)
         self.watch = None if settings.watch is None else QueryWatch(settings.watch)
+        self._under_way = 0
         self._readers = ThreadPoolExecutor(os.cpu_count() or 1, "onnxfr-reader")
         self._model = ThreadPoolExecutor(1, "onnxfr-model")
         self.batcher = MicroBatcher(
@@ -56,11 +57,15 @@ class Service:
     async def verify(self, request: Request, facts: dict[str, Any]) -> Verdict:
         """Answer one request; ``facts`` gathers what the log says about it."""
         client = self._admit(request, facts)
-        probe, reference = await read_pictures(request, self.settings.max_bytes)
-        facts["bytes"] = len(probe) + len(reference)
-        loop = asyncio.get_running_loop()
-        crops = await loop.run_in_executor(self._readers, self._crops, probe, reference)
-        found = await self.batcher.embed(crops)
+        self._under_way += 1
+        try:
+            probe, reference = await read_pictures(request, self.settings.max_bytes)
+            facts["bytes"] = len(probe) + len(reference)
+            loop = asyncio.get_running_loop()
+            crops = await loop.run_in_executor(self._readers, self._crops, probe, reference)
+            found = await self.batcher.embed(crops)
+        finally:
+            self._under_way -= 1
         if self.watch is not None:
             self._look(client, (probe, reference), crops, found, facts)
         verdict = self.verifier.judge(float(np.dot(found[0], found[1])))
@@ -79,6 +84,9 @@ class Service:
         facts["client"] = client.name
         if self.watch is not None and self.watch.blocked(client.name) > 0:
             raise BadBody(403, "query_attack", "this client is refused for a while")
+        # Before the body is read: what is held in memory is bounded by this.
+        if self._under_way >= self.settings.max_waiting:
+            raise Overloaded(f"{self._under_way} requests are under way already; try again later")
         client.charge()
         return client
 

@@ -17,7 +17,7 @@ class ServiceSettings:
         limits: rate and quota of clients whose entry says nothing.
         max_bytes: the largest request body.
         max_batch: most pictures in one call of the model.
-        max_waiting: most requests waiting for the model.
+        max_waiting: most requests held at a time; with ``max_bytes`` it bounds the memory.
         watch: how attacks by many similar questions are noticed; None does not look.
     """
 
@@ -25,5 +25,5 @@ class ServiceSettings:
     limits: Limits = field(default_factory=Limits)
     max_bytes: int = 8_000_000
     max_batch: int = 64
-    max_waiting: int = 1024
+    max_waiting: int = 256
     watch: WatchSettings | None = None

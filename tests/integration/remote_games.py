@@ -57,7 +57,7 @@ def served(
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
-            assert f":{port}" in line, line
+            assert f" http://127.0.0.1:{port}/" in line, line
             yield process
         finally:
             process.send_signal(signal.SIGTERM)

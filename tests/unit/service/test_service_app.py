@@ -274,6 +274,50 @@ def test_a_blocked_client_stays_out_and_others_do_not(toy: OnnxModel) -> None:
     assert walk.index(403) < 12 and set(walk[walk.index(403) :]) == {403}
 
 
+def test_a_flagged_client_is_served_and_reported(
+    toy: OnnxModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_of(toy, watch=WatchSettings(action="flag", neighbours=5, memory=50))
+    start, end = pattern(1).astype(float), pattern(2).astype(float)
+    steps = [encoded((start + (end - start) * k / 400).astype(np.uint8)) for k in range(12)]
+
+    async def story(client: httpx.AsyncClient) -> list[int]:
+        asked = [question(step, encoded(pattern(3))) for step in steps]
+        return [(await client.post("/v1/verify", json=each)).status_code for each in asked]
+
+    with caplog.at_level(logging.INFO, "onnxfr.service"):
+        assert talk(app, story) == [200] * 12
+    alarms = [record for record in caplog.records if record.msg == "query_attack"]
+    assert alarms and alarms[0].fields["client"] == "anonymous"  # type: ignore[attr-defined]
+
+
+def test_no_more_bodies_are_read_than_may_be_held(toy: OnnxModel) -> None:
+    app = app_of(toy, max_waiting=3)
+    release = asyncio.Event()
+
+    async def slow() -> Any:
+        yield b'{"probe": "'
+        await release.wait()
+        yield b'"}'
+
+    async def story(client: httpx.AsyncClient) -> tuple[list[int], int]:
+        kind = {"content-type": "application/json"}
+        held = [
+            asyncio.create_task(client.post("/v1/verify", content=slow(), headers=kind))
+            for _ in range(3)
+        ]
+        while app.state.service._under_way < 3:
+            await asyncio.sleep(0.01)
+        refused = await client.post("/v1/verify", json=SAME)
+        release.set()
+        answers = await asyncio.gather(*held)
+        after = await client.post("/v1/verify", json=SAME)
+        assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+        return [answer.status_code for answer in answers], after.status_code
+
+    assert talk(app, story) == ([400] * 3, 200)
+
+
 def test_the_log_is_json_without_pictures_or_keys(
     toy: OnnxModel, caplog: pytest.LogCaptureFixture
 ) -> None:
