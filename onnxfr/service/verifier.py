@@ -25,6 +25,8 @@ from onnxfr.types import Embeddings, Images, Pixels
 Reason = Literal["unreadable", "too_large", "too_small", "no_face", "tiny_face", "no_score"]
 
 MIN_SIDE = 32
+MAX_CROP = 1_000_000
+"""Most pixels of an aligned crop: crops wait for the model in memory, whole pictures do not."""
 
 
 class Refusal(Exception):
@@ -101,11 +103,12 @@ class Verifier:
             height, width = header_size(blob, picture)
         except DataError:
             raise Refusal("unreadable", picture, f"{picture} is no readable picture") from None
-        if height * width > self.max_pixels:
+        limit = self.max_pixels if self.aligner else min(self.max_pixels, MAX_CROP)
+        if height * width > limit:
             raise Refusal(
                 "too_large",
                 picture,
-                f"{picture} has {width}x{height} pixels; {self.max_pixels} in all are the limit",
+                f"{picture} has {width}x{height} pixels; {limit} in all are the limit",
             )
         if min(height, width) < MIN_SIDE:
             raise Refusal(

@@ -137,6 +137,12 @@ def test_bombs_and_specks_are_refused_before_decoding(toy: OnnxModel) -> None:
         }
 
 
+def test_crops_that_wait_for_the_model_are_small(toy: OnnxModel) -> None:
+    large = question(encoded(pattern(1, side=1100)), encoded(pattern(1)))
+    answer = ask(app_of(toy, max_pixels=16_000_000), json=large)
+    assert answer.status_code == 422 and answer.json()["error"]["code"] == "too_large"
+
+
 def test_keys_limits_and_quotas(toy: OnnxModel) -> None:
     keys = {
         "fast": KeyEntry(key=KEY),
