@@ -113,6 +113,16 @@ def test_its_section_says_what_was_measured(toy: Path, tmp_path: Path) -> None:
     assert body.count("<svg") == 2 and "Dodging by evolutionary" in body
 
 
+def test_a_budget_that_ran_out_shows_in_the_sentence(toy: Path, tmp_path: Path) -> None:
+    port = free_port()
+    reference = f"remote:onnxfr,url=http://127.0.0.1:{port},journal={tmp_path / 'j'},budget=60"
+    with served_here(load_model(toy / "toy"), THRESHOLD, port):
+        table = records(*planned(toy, reference, tmp_path / "b", goals=["impersonate"]))
+    view = View(table, tuple(results_of(table)), {})
+    sentences = [verdict.sentence for verdict in SECTIONS.get("api")().verdicts(view)]
+    assert any("times on average (at most 30)" in sentence for sentence in sentences), sentences
+
+
 def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path: Path) -> None:
     content = {
         "models": ["remote:aws_compare_faces,price=0.001"],

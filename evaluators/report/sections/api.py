@@ -25,6 +25,7 @@ from onnxfr.evaluators.report.wording import count, percent, span, value_text
 from onnxfr.metrics.intervals import Estimate
 
 _MANY_REJECTED = 0.05
+_NEARLY_ALL = 0.95
 
 Runs = dict[tuple[str, str], list[Result]]
 
@@ -85,7 +86,7 @@ def _verdicts(where: tuple[str, str], results: list[Result]) -> list[Verdict]:
         last = zip(points_of(part, "asr"), points_of(part, "median_distance"), strict=True)
         for (questions, result), (_, median) in list(last)[-1:]:
             sentence = (
-                f"Asking only yes or no, {count(questions)} times a pair, an attacker who wants "
+                f"Asking only yes or no, {_times(part, questions)} a pair, an attacker who wants "
                 f"{AIMS[goal]} succeeds by {method} against {model} on {percent(result.value)} of "
                 f"{count(result.n)} pairs of {data} ({span(result.low, result.high)}) within "
                 f"{_limit(result)}. {_closest(median)}"
@@ -196,6 +197,15 @@ def _estimate(result: Result) -> Estimate:
 def _limit(result: Result) -> str:
     eps = result.condition.partition("eps=")[2].partition("/255")[0]
     return limit_text(float(eps) / 255, result.norm)
+
+
+def _times(part: Sequence[Result], cap: int) -> str:
+    """Say how often was asked: an attack that its budget of calls cut short asked less."""
+    asked = next(r.value or 0.0 for r in part if r.metric == "calls")
+    mean = asked / next(r.n for r in part if r.metric == "asr")
+    if mean > _NEARLY_ALL * cap:
+        return f"{count(cap)} times"
+    return f"{count(mean)} times on average (at most {count(cap)})"
 
 
 def _closest(median: Result) -> str:
