@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.attacks import make_attack
+from onnxfr.data.pairs import PairSet
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.api_pictures import Asked, by_size, pool_of, read_pairs, stack
 from onnxfr.evaluators.api_results import checkpoints, results_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import clean_threshold, rows_of
+from onnxfr.evaluators.games import blocks_of, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, Verdict
@@ -55,7 +56,7 @@ class Api(Evaluator):
     """
 
     name: ClassVar[str] = "api"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     attacks: tuple[str, ...] = ("evolutionary",)
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
@@ -95,10 +96,8 @@ class Api(Evaluator):
                             cost=Cost(images=len(rows)),
                         )
                     )
-                pairs = context.context.pairs(data)
                 for goal in self.goals:
-                    rows_ = rows_of(pairs, goal, self.attacked_pairs, context.seed)
-                    cells.extend(self._attacks(context, model, data, goal, rows_, shared))
+                    cells.extend(self._attacks(context, model, data, goal, shared))
                 again = range(min(self.recheck, data.pairs))
                 if remote and again:
                     cells.append(
@@ -121,11 +120,11 @@ class Api(Evaluator):
         model: ModelRef,
         data: Any,
         goal: Goal,
-        rows: tuple[str, ...],
         shared: dict[str, Any],
     ) -> list[Cell]:
-        if not rows:
-            return []
+        """Return a cell for each attack and block of pairs that fits into memory."""
+        pairs, size = context.context.pairs(data), min(context.rows_per_cell, _AT_ONCE)
+        blocks = blocks_of(pairs, goal, self.attacked_pairs, context.seed, size)
         rules = {"norm": self.norm, "max_queries": self.max_queries, "eps": self.eps}
         return [
             context.cell(
@@ -140,6 +139,7 @@ class Api(Evaluator):
                 cost=Cost(images=len(rows) * (self.max_queries + _JUDGED)),
             )
             for name in self.attacks
+            for rows in blocks
         ]
 
     def run(self, cell: Cell, context: Context) -> Records:
@@ -160,7 +160,7 @@ class Api(Evaluator):
                 context.report(len(records), len(rows))
         else:
             asked = read_pairs(pairs, rows)
-            records = _attack(judge, asked, cell, pool_of(pairs, asked, cell.seed))
+            records = _attack(judge, pairs, asked, cell)
         return [record | base for record in records]
 
     def summarise(self, records: pa.Table) -> list[Result]:
@@ -216,37 +216,45 @@ def _told(verdict: Verdict | None) -> dict[str, Any]:
 
 
 def _attack(
-    judge: LocalVerifier | RemoteModel, asked: list[Asked], cell: Cell, pool: Images | None
+    judge: LocalVerifier | RemoteModel, pairs: PairSet, asked: list[Asked], cell: Cell
 ) -> list[dict[str, Any]]:
-    """Attack the pairs of the commonest size that the verifier accepts for a comparison."""
-    goal, params = Goal(cell.condition["goal"]), cell.params
-    groups = sorted(by_size(asked), key=len, reverse=True)
-    rules = {"goal": str(goal), "norm": params["norm"], "eps": params["eps"]}
-    rules["max_queries"] = params["max_queries"]
+    """Attack the pairs that can be read, those of one size at a time."""
+    rules = {"goal": cell.condition["goal"], "norm": cell.params["norm"]}
+    rules |= {"eps": cell.params["eps"], "max_queries": cell.params["max_queries"]}
     records = [
-        each.record() | rules | {"outcome": "unplayable", "reason": each.reason or "another size"}
+        each.record() | {"outcome": "unplayable", "reason": each.reason}
         for each in asked
-        if each.reason or not groups or each not in groups[0]
+        if each.reason
     ]
-    if not groups:
-        return records
-    probes, references = stack(groups[0])
+    for group in by_size(asked):
+        pool = pool_of(pairs, group[0].probe.shape, cell.seed)
+        records.extend(_play(judge, group, pool, cell))
+    return [record | rules for record in records]
+
+
+def _play(
+    judge: LocalVerifier | RemoteModel, group: list[Asked], pool: Images | None, cell: Cell
+) -> list[dict[str, Any]]:
+    """Attack those pairs that the verifier accepts for a comparison."""
+    params = cell.params
+    probes, references = stack(group)
     sent = probes if params["jpeg"] is None else as_jpeg(probes, params["jpeg"])
     clean: Sequence[Verdict | None] = judge.verdicts(sent, references)
     playable = [k for k, verdict in enumerate(clean) if verdict and verdict.kind is Kind.JUDGED]
-    for k, verdict in enumerate(clean):
-        if k not in playable:
-            reason = _told(verdict)["reason"]
-            refused = {"outcome": "unplayable", "reason": reason}
-            records.append(groups[0][k].record() | rules | refused)
+    records = [
+        group[k].record() | {"outcome": "unplayable", "reason": _told(verdict)["reason"]}
+        for k, verdict in enumerate(clean)
+        if k not in playable
+    ]
     if not playable:
         return records
-    chosen = [groups[0][k] for k in playable]
+    chosen = [group[k] for k in playable]
     threat = Threat(norm=params["norm"], max_queries=params["max_queries"])
     probe = Probe(
         probes[playable], tuple(each.pair for each in chosen), references[playable], pool=pool
     )
-    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION, jpeg=params["jpeg"])
+    goal, jpeg = Goal(cell.condition["goal"]), params["jpeg"]
+    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION, jpeg=jpeg)
     result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
     for k, each in enumerate(chosen):
         steps = [entry for entry in result.trace if entry.row == k]
@@ -262,5 +270,5 @@ def _attack(
             "queries": int(result.queries[k]),
             "refusals": int(oracle.refusals[k]),
         }
-        records.append(each.record() | rules | found | at)
+        records.append(each.record() | found | at)
     return records

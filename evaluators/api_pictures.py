@@ -15,6 +15,7 @@ from onnxfr.rng import RowRng
 from onnxfr.types import Images
 
 _POOL = 16
+_TRIED = 20 * _POOL
 _NONE = np.zeros((0, 0, 0), dtype=np.float32)
 
 
@@ -70,26 +71,19 @@ def stack(group: Sequence[Asked]) -> tuple[Images, Images]:
     return np.stack([each.probe for each in group]), np.stack([each.reference for each in group])
 
 
-def pool_of(pairs: PairSet, asked: Sequence[Asked], seed: int) -> Images | None:
-    """Return whole pictures of other people, of the commonest size asked about."""
-    groups = sorted(by_size(asked), key=len, reverse=True)
-    if not groups:
-        return None
-    shape = groups[0][0].probe.shape
-    people = {name for each in asked for name in (each.left_identity, each.right_identity)}
+def pool_of(pairs: PairSet, shape: tuple[int, ...], seed: int) -> Images | None:
+    """Return whole pictures of different people, the same whatever pairs share a cell."""
     luck = RowRng(seed, [image.id for image in pairs.images], "pool").uniform(0.0, 1.0, (1,))
-    found: list[Images] = []
-    for index in np.argsort(luck[:, 0], kind="stable"):
+    found: dict[str, Images] = {}
+    for index in np.argsort(luck[:, 0], kind="stable")[:_TRIED]:
         source = pairs.images[index]
-        if source.identity in people and source.identity is not None:
+        person = source.identity or source.id
+        if person in found or len(found) == _POOL:
             continue
         try:
             picture = to_images([load_pixels(source)])[0]
         except DataError:
             continue
         if picture.shape == shape:
-            found.append(picture)
-            people.add(source.identity)
-        if len(found) == _POOL:
-            break
-    return np.stack(found) if found else None
+            found[person] = picture
+    return np.stack(list(found.values())) if found else None

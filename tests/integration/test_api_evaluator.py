@@ -87,6 +87,27 @@ def test_over_http_it_is_the_same_verifier(toy: Path, tmp_path: Path) -> None:
     assert {r.threshold for r in local} == {THRESHOLD}
 
 
+def test_blocks_of_pairs_give_the_same_numbers(toy: Path, tmp_path: Path) -> None:
+    def found(size: int) -> tuple[int, dict[tuple[str, ...], Any]]:
+        content = {
+            "models": [str(toy / "toy")],
+            "data": [f"folder:{toy / 'people'}"],
+            "max_pairs": 24,
+            "rows_per_cell": size,
+            "evaluators": [{"name": "api", "params": PARAMS | {"goals": ["impersonate"]}}],
+        }
+        context = Context(tmp_path)
+        plan = plan_run(make_spec(content, toy), context)
+        return len(plan.cells), numbers(results_of(records(plan, context)))
+
+    whole, together = found(100)
+    parts, apart = found(2)
+    assert whole == 2 and parts == 12 + 2
+    assert {key: value for key, value in apart.items() if key[1]} == {
+        key: value for key, value in together.items() if key[1]
+    }
+
+
 def test_a_coarse_jpeg_changes_what_an_attack_reaches(toy: Path, tmp_path: Path) -> None:
     model, goals = str(toy / "toy"), {"goals": ["impersonate"]}
     plain, coarse = (
