@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from onnxfr.attacks import ATTACKS, Attack, AttackResult
 from onnxfr.data.pairs import PairSet
@@ -136,12 +137,15 @@ def is_randomised(model: FRModel, probe: Probe) -> bool:
     return bool(np.abs(model.embed(some) - model.embed(some)).max() > _NOT_RANDOM)
 
 
+def fresh_margins(oracle: Oracle, images: Images) -> NDArray[np.float32]:
+    """Return the mean margin of several looks, for models that answer at random."""
+    mean: NDArray[np.float32] = np.mean([oracle.verify(images) for _ in range(_FRESH)], axis=0)
+    return mean
+
+
 def _rejudge(oracle: Oracle, result: AttackResult) -> AttackResult:
     """Judge by the mean margin of fresh looks: one lucky draw is no win."""
-    means = [
-        np.stack([oracle.verify(images) for _ in range(_FRESH)]).mean(axis=0)
-        for images in (result.images, round8(result.images))
-    ]
+    means = [fresh_margins(oracle, images) for images in (result.images, round8(result.images))]
     threat = oracle.threat
     allowed = np.ones(len(result.won), dtype=np.bool_)
     if threat.eps is not None:

@@ -46,6 +46,12 @@ class Games:
     unplayable: dict[int, str]
     """Why pairs (by position) have no game: an unreadable picture, or no face in it."""
 
+    def refused(self, reason: str) -> Games:
+        """Return the same pairs with none of them played, all for one reason."""
+        rows = {int(row): reason for row in self.rows}
+        nobody = self.rows[:0]
+        return Games(self.probe.take(nobody), nobody, self.unplayable | rows)
+
 
 def rows_of(pairs: PairSet, goal: Goal, limit: int | None = None, seed: int = 0) -> tuple[str, ...]:
     """Return the ids of the pairs that a goal starts from, at most ``limit``, drawn by seed.

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.corruptions import CORRUPTIONS, apply_chain, corrupt, oodface_names, parse_chain
+from onnxfr.corruptions.base import from_frames, to_frames
 from onnxfr.data.images import SUFFIXES, decode
 from onnxfr.errors import SpecError
 from onnxfr.runs.cells import Json
+from onnxfr.types import Images
 
 OODFACE, EXTENDED, ALL = "oodface", "extended", "all"
 """Words that stand for a group of corruptions."""
@@ -61,6 +63,21 @@ class Treatment:
             landmarks=landmarks,
             frost_photographs=photographs,
         )
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A treatment at one severity, as something pictures are sent through."""
+
+    treatment: Treatment
+    severity: int
+
+    def __call__(
+        self, images: Images, ids: Sequence[str], landmarks: NDArray[np.floating] | None
+    ) -> Images:
+        """Return float pictures ``(N, 3, H, W)`` as they come out, rounded to 8 bits before."""
+        treated = self.treatment.apply(to_frames(images), self.severity, ids, landmarks)
+        return from_frames(treated)
 
 
 def is_chain(method: str) -> bool:

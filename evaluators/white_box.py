@@ -181,7 +181,7 @@ class WhiteBox(Evaluator):
         )
         common = {"protocol": cell.params["protocol"]}
         if attack.access == Access.GRADIENT and not model.differentiable:
-            games = _refuse(games, "the model has no differentiable form: attack it by queries")
+            games = games.refused("the model has no differentiable form: attack it by queries")
         if checking:
             return [record | common for record in _flags(context, cell, games, rules)]
         if not len(games.probe):
@@ -222,12 +222,6 @@ def _rules(cell: Cell, context: Context) -> Rules:
         samples=cell.params["samples"],
         precision=cell.params["precision"],
     )
-
-
-def _refuse(games: Games, reason: str) -> Games:
-    rows = {int(row): reason for row in games.rows}
-    nobody = games.rows[:0]
-    return Games(games.probe.take(nobody), nobody, games.unplayable | rows)
 
 
 def _flags(context: Context, cell: Cell, games: Games, rules: Rules) -> list[dict[str, Any]]:

@@ -69,6 +69,5 @@ def short_name(name: str) -> str:
 
 
 def data_uri(jpeg: bytes) -> str:
-    """Return a picture as a page holds it in itself."""
     """Return a JPEG as an address that a page can hold."""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

@@ -1,16 +1,16 @@
-"""A matrix of rates as inline SVG: numbers and intervals in squares, means at the edges."""
+"""A matrix of rates as inline SVG: numbers and intervals in squares, means at the edges or none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 from markupsafe import Markup
 
 from onnxfr.evaluators.report.svg import INK, MUTED, text
 
-_CELL_WIDTH, _CELL_HEIGHT, _LEFT, _TOP, _GAP = 66, 44, 128, 104, 8
+_CELL_WIDTH, _CELL_HEIGHT, _LEFT, _GAP = 66, 44, 128, 8
 _DARK = (0.0, 0.447, 0.698)
 _SHORTEST = 17
 
@@ -34,32 +34,37 @@ class HeatMap:
     rows: Sequence[str]
     columns: Sequence[str]
     squares: Mapping[tuple[str, str], Square]
-    row_means: Mapping[str, Square]
-    column_means: Mapping[str, Square]
+    row_means: Mapping[str, Square] = field(default_factory=dict)
+    column_means: Mapping[str, Square] = field(default_factory=dict)
+    row_word: str = "made with"
+    column_word: str = "shown to"
 
     def render(self) -> Markup:
         """Return the SVG element."""
         across, down = len(self.columns), len(self.rows)
-        width = _LEFT + (across + 1) * _CELL_WIDTH + _GAP + 4
-        height = _TOP + (down + 1) * _CELL_HEIGHT + _GAP + 4
+        edge = ("mean",) if self.row_means or self.column_means else ()
+        # Slanted names need room above by their length.
+        top = 36 + 4 * max(len(_short(name)) for name in (*self.columns, *edge, ""))
+        width = _LEFT + (across + len(edge)) * _CELL_WIDTH + _GAP + 4
+        height = top + (down + len(edge)) * _CELL_HEIGHT + _GAP + 4
         parts = [
             f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
             f'aria-label="{escape(self.title + ". " + self.description)}">',
             text(4, 15, self.title, size=14, weight=600),
-            text(4, _TOP - 10, "made with ↓  shown to →", size=9.5, colour=MUTED),
+            text(4, top - 10, f"{self.row_word} ↓  {self.column_word} →", size=9.5, colour=MUTED),
         ]
-        for k, name in enumerate((*self.columns, "mean")):
+        for k, name in enumerate((*self.columns, *edge)):
             gap = _GAP if k == across else 0
-            parts.append(_slanted(_LEFT + (k + 0.5) * _CELL_WIDTH + gap, _TOP - 8, name))
-        for row, name in enumerate((*self.rows, "mean")):
-            y = _TOP + row * _CELL_HEIGHT + (_GAP if row == down else 0)
+            parts.append(_slanted(_LEFT + (k + 0.5) * _CELL_WIDTH + gap, top - 8, name))
+        for row, name in enumerate((*self.rows, *edge)):
+            y = top + row * _CELL_HEIGHT + (_GAP if row == down else 0)
             middle = y + _CELL_HEIGHT / 2 + 4
             parts.append(text(_LEFT - 8, middle, _short(name), anchor="end", size=12))
-            for column, target in enumerate((*self.columns, "mean")):
+            for column, target in enumerate((*self.columns, *edge)):
                 square = self._square(row, column)
                 if square is not None:
                     gap = _GAP if column == across else 0
-                    label = f"made with {name}, shown to {target}"
+                    label = f"{self.row_word} {name}, {self.column_word} {target}"
                     parts.append(_drawn(square, _LEFT + column * _CELL_WIDTH + gap, y, label))
         return Markup("".join([*parts, "</svg>"]))
 

@@ -190,10 +190,19 @@ def corrupt_images(
     attack returned, to see whether it survives the channel. What a camera or a file would round is
     rounded first.
     """
+    treated = corrupt(to_frames(images), name, severity, ids=ids, seed=seed, preset=preset)
+    return from_frames(treated)
+
+
+def to_frames(images: Images) -> Frames:
+    """Return float pictures ``(N, 3, H, W)`` as the pixels that files of them would hold."""
     pixels = np.rint(np.clip(images, 0, 1) * np.float32(255)).astype(np.uint8)
-    frames = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
-    treated = corrupt(frames, name, severity, ids=ids, seed=seed, preset=preset)
-    return np.ascontiguousarray(treated.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
+    return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+
+
+def from_frames(frames: Frames) -> Images:
+    """Return RGB frames as float pictures ``(N, 3, H, W)`` in [0, 1]."""
+    return np.ascontiguousarray(frames.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)
 
 
 def check_severity(severity: SupportsIndex) -> int:

@@ -50,6 +50,16 @@ SMALL: dict[str, dict[str, Any]] = {
         "max_queries": 60,
     },
     "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
+    "corruption_attack": {
+        "attacks": ["bim(steps=3)"],
+        "attacks_on_corrupted": ["smallest:fgsm", "pgd(steps=2)"],
+        "linf": ["4/255"],
+        "corruptions": ["jpeg", "shot_noise"],
+        "severities": [1, 5],
+        "chains": ["resize:0.5 > jpeg:30"],
+        "pairs": 4,
+        "precision": "float64",
+    },
     "transfer": {"attacks": ["mim"], "steps": 4, "pairs": 16},
 }
 """Parameters that keep a run short; an evaluator without an entry runs as it is."""

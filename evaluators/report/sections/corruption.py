@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pyarrow.compute as pc
@@ -27,6 +26,7 @@ from onnxfr.evaluators.report.corruption_numbers import (
     title_of,
 )
 from onnxfr.evaluators.report.corruption_verdicts import headlines_of, verdicts_of
+from onnxfr.evaluators.report.example_pairs import data_uri
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.wording import percent, span
@@ -220,8 +220,7 @@ def _strips(view: View, sheet: Sheet) -> dict[str, Any]:
     kept = view.records.filter(mine & pc.field("example").is_valid())
     pictures: dict[tuple[str, int], str] = {}
     for row in kept.select(["method", "severity", "pair", "example"]).to_pylist():
-        uri = "data:image/jpeg;base64," + base64.b64encode(row["example"]).decode("ascii")
-        pictures.setdefault((row["method"], row["severity"]), uri)
+        pictures.setdefault((row["method"], row["severity"]), data_uri(row["example"]))
     rows = [
         {
             "name": title_of(method),

@@ -1,0 +1,286 @@
+"""Does an attack survive what happens to pictures on their way, and are bad pictures easier prey?
+
+``attacks`` are made on the clean picture, saved as 8-bit files, and then corrupted before the
+verifier sees them: a messenger's pipeline between the attacker and the gate. The same corruption of
+the untouched picture stands beside, because what it breaks by itself is not the attacker's doing.
+``attacks_on_corrupted`` are made on pictures that are corrupted already. Pixels are corrupted after
+alignment, at the model's input size, where attacks work; only the probe is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import Field
+
+from onnxfr.alignment.templates import TEMPLATES
+from onnxfr.attacks import Attack, make_attack
+from onnxfr.corruptions.base import check_severity
+from onnxfr.errors import SpecError
+from onnxfr.evaluators.attacked import Precision, Rules, games_for, needs_of
+from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
+from onnxfr.evaluators.corruption_attack_records import COLUMNS, Duel, attack_first, corrupted_first
+from onnxfr.evaluators.corruption_attack_results import results_of
+from onnxfr.evaluators.faces import needs_alignment
+from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
+from onnxfr.evaluators.landmarks import check_landmarks
+from onnxfr.evaluators.treatment import (
+    CLEAN,
+    Channel,
+    Treatment,
+    canonical_chains,
+    chosen_corruptions,
+    settings_of,
+)
+from onnxfr.evaluators.white_box import Budget, expected_gradients
+from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
+from onnxfr.runs.context import Context
+from onnxfr.threat import Threat
+from onnxfr.types import Access, Goal, Norm
+
+ATTACK_FIRST, CORRUPTION_FIRST = "attack_first", "corruption_first"
+
+_MOST_ROWS = 50
+_PRIORITY = 40.0
+
+Levels = list[tuple[str, list[int]]]
+"""Corruptions and chains with their severities."""
+
+
+@EVALUATORS.register("corruption_attack")
+@dataclass(frozen=True)
+class CorruptionAttack(Evaluator):
+    """Attacks and corruptions together, in both orders.
+
+    Args:
+        attacks: made on the clean picture, corrupted afterwards; they must use up a budget.
+        attacks_on_corrupted: made on the corrupted picture, at the budgets or for the smallest
+            change; each also runs on the clean picture for comparison.
+        linf: budgets in linf; empty to leave the norm out.
+        l2: budgets in (normalised) l2.
+        goals: ``dodge`` (from genuine pairs), ``impersonate`` (from impostor pairs).
+        corruptions: names or groups, as for the evaluator ``corruption``.
+        severities: of every corruption.
+        chains: processing chains such as ``resize:0.5 > jpeg:30 > webp:20``.
+        preset: whose strengths.
+        frost_photographs: a folder of pictures instead of procedural frost.
+        pairs: how many pairs a goal, drawn by the run's seed; None for all.
+        max_queries: the cap per pair for attacks that only ask.
+        threshold: a rule of ``clean_threshold``; empty for the run's FMR, on clean pairs.
+        precision: number type of gradients; float64 makes records independent of block size.
+        align: whether pictures are aligned here.
+        landmarks: for LGC, where the dense-landmark network comes from.
+        examples: pairs a goal whose pictures are kept for the report.
+    """
+
+    name: ClassVar[str] = "corruption_attack"
+    version: ClassVar[int] = 1
+
+    attacks: tuple[str, ...] = ("bim",)
+    attacks_on_corrupted: tuple[str, ...] = ()
+    linf: tuple[Budget, ...] = (8 / 255,)
+    l2: tuple[Budget, ...] = ()
+    goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
+    corruptions: tuple[str, ...] = (
+        "jpeg",
+        "messenger",
+        "resolution",
+        "defocus_blur",
+        "gaussian_noise",
+    )
+    severities: tuple[int, ...] = (1, 3, 5)
+    chains: tuple[str, ...] = ()
+    preset: Literal["oodface-code", "oodface-paper", "imagecorruptions"] = "oodface-code"
+    frost_photographs: str = ""
+    pairs: Annotated[int, Field(ge=1)] | None = 50
+    max_queries: Annotated[int, Field(ge=1)] = 5000
+    threshold: str = ""
+    precision: Precision = "float32"
+    align: Literal["auto", "yes", "no"] = "auto"
+    landmarks: str = ""
+    examples: Annotated[int, Field(ge=0)] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run before any work is planned."""
+        chosen_corruptions(self.corruptions)
+        canonical_chains(self.chains)
+        for severity in self.severities:
+            check_severity(severity)
+        if not self._treatments():
+            raise SpecError("corruption_attack needs a corruption with a severity, or a chain")
+        every = [make_attack(text) for text in (*self.attacks, *self.attacks_on_corrupted)]
+        for text, attack in zip(self.attacks, every, strict=False):
+            if attack.seeks != "any":
+                raise SpecError(
+                    f"{text} looks for the smallest change, which no channel lets through; give "
+                    "attacks that use up a budget, such as bim or pgd, or put it under "
+                    "attacks_on_corrupted"
+                )
+        if any("landmarks" in needs_of(attack) for attack in every):
+            check_landmarks(self.landmarks)
+
+    def plan(self, context: PlanContext) -> list[Cell]:
+        """Return one cell per attack, budget, goal and block; per corruption if it comes first."""
+        cells = [
+            cell
+            for model in context.models
+            for data in context.data
+            for goal in self.goals
+            for cell in self._cells(context, model, data, goal)
+        ]
+        if not cells:
+            raise SpecError("corruption_attack has nothing to do: no attack, norm or pair is left")
+        return cells
+
+    def run(self, cell: Cell, context: Context) -> Records:
+        """Return one record per pair and condition."""
+        attack, model = make_attack(cell.method), context.model(cell.model)
+        games = games_for(
+            context,
+            cell.model,
+            cell.data,
+            cell.rows,
+            attack,
+            align=cell.params["align"],
+            seed=cell.seed,
+            landmarks=cell.params["landmarks"],
+        )
+        if attack.access == Access.GRADIENT and not model.differentiable:
+            games = games.refused("the model has no differentiable form: attack it by queries")
+        duel = Duel(
+            model=model,
+            pairs=context.pairs(cell.data),
+            games=games,
+            attack=attack,
+            rules=_rules(cell, context, attack),
+            points=_points(cell, context, games),
+            shown=cell.params["shown"],
+        )
+        play = attack_first if cell.condition["order"] == ATTACK_FIRST else corrupted_first
+        common = {
+            "order": cell.condition["order"],
+            "preset": cell.params["preset"],
+            "seeks": attack.seeks,
+            "protocol": cell.params["protocol"],
+        }
+        records = [record | common for record in play(duel, _channels(cell))]
+        context.report(len(records), len(records))
+        return pa.Table.from_pylist(records, schema=COLUMNS)
+
+    def summarise(self, records: pa.Table) -> list[Result]:
+        """Return what survives, what corruption does alone, and what it takes on bad pictures."""
+        return results_of(records)
+
+    def _treatments(self) -> Levels:
+        severities = sorted(set(self.severities))
+        named = chosen_corruptions(self.corruptions) if severities else ()
+        chains: Levels = [(chain, [1]) for chain in canonical_chains(self.chains)]
+        return [(name, severities) for name in named] + chains
+
+    def _cells(
+        self, plan: PlanContext, model: ModelRef, data: DataRef, goal: Goal
+    ) -> Iterator[Cell]:
+        size = min(plan.rows_per_cell, _MOST_ROWS)
+        blocks = blocks_of(plan.context.pairs(data), goal, self.pairs, plan.seed, size)
+        drawn = [name for block in blocks for name in block]
+        for text, norm, eps, order, levels in self._games():
+            attack = make_attack(text)
+            conditions = sum(len(severities) for _, severities in levels)
+            attacks = 1 if order == ATTACK_FIRST else conditions
+            for number, block in enumerate(blocks):
+                yield plan.cell(
+                    self,
+                    model,
+                    data,
+                    method=text,
+                    params={
+                        "attack": attack.parameters(),
+                        "levels": [[name, severities] for name, severities in levels],
+                        **settings_of(self.preset, self.frost_photographs),
+                        "shown": [name for name in drawn[: self.examples] if name in block],
+                        "max_queries": self.max_queries,
+                        "threshold": self.threshold or f"fmr={plan.fmr:g}",
+                        "precision": self.precision,
+                        "align": self.align,
+                        "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",
+                        "protocol": plan.protocol,
+                    },
+                    condition={
+                        "goal": str(goal),
+                        "norm": norm,
+                        "eps": eps,
+                        "order": order,
+                        "corruptions": ", ".join(name for name, _ in levels),
+                    },
+                    rows=block,
+                    priority=_PRIORITY - number,
+                    cost=_cost(attack, len(block), attacks, conditions, self.max_queries),
+                )
+
+    def _games(self) -> Iterator[tuple[str, Norm, float | None, str, Levels]]:
+        """Yield attack, norm, budget and order, with the corruptions that one cell covers."""
+        every = self._treatments()
+        budgets: tuple[tuple[Norm, Sequence[float]], ...] = (("linf", self.linf), ("l2", self.l2))
+        for norm, sizes in [entry for entry in budgets if entry[1]]:
+            for text in self.attacks:
+                if norm in make_attack(text).norms:
+                    yield from ((text, norm, eps, ATTACK_FIRST, every) for eps in sizes)
+            for text in self.attacks_on_corrupted:
+                attack = make_attack(text)
+                if norm not in attack.norms:
+                    continue
+                for eps in sizes if attack.seeks == "any" else (None,):
+                    for entry in [(CLEAN, [0]), *every]:
+                        yield text, norm, eps, CORRUPTION_FIRST, [entry]
+
+
+def _cost(attack: Attack, pairs: int, attacks: int, conditions: int, cap: int) -> Cost:
+    looks = 2 * pairs * (1 + conditions)
+    if attack.access == Access.GRADIENT:
+        return Cost(images=looks, gradients=pairs * attacks * expected_gradients(attack))
+    return Cost(images=looks + pairs * attacks * cap)
+
+
+def _rules(cell: Cell, context: Context, attack: Attack) -> Rules:
+    asks = attack.access != Access.GRADIENT
+    return Rules(
+        goal=Goal(cell.condition["goal"]),
+        threat=Threat(
+            norm=cell.condition["norm"],
+            eps=cell.condition["eps"],
+            max_queries=cell.params["max_queries"] if asks else None,
+        ),
+        threshold=clean_threshold(
+            context, cell.model, cell.data, cell.params["threshold"], align=cell.params["align"]
+        ),
+        seed=cell.seed,
+        precision=cell.params["precision"],
+    )
+
+
+def _channels(cell: Cell) -> list[Channel]:
+    given = cell.params
+    return [
+        Channel(treatment, severity)
+        for name, levels in given["levels"]
+        for treatment in [
+            Treatment(name, tuple(levels), given["preset"], cell.seed, given["frost"])
+        ]
+        for severity in levels
+    ]
+
+
+def _points(cell: Cell, context: Context, games: Games) -> NDArray[np.floating] | None:
+    """Return where landmarks lie in crops that were cut here; None for the usual place."""
+    if not needs_alignment(context.pairs(cell.data), cell.params["align"]):
+        return None
+    card = context.model(cell.model).card
+    template = TEMPLATES.get(card.template)
+    if template.rule is None:
+        return None
+    return np.repeat(template.points(card.input_size)[None], len(games.probe), axis=0)
