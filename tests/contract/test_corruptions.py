@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import random
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -16,7 +22,12 @@ from onnxfr.rng import stream
 
 NAMES = CORRUPTIONS.names()
 CELLS = [(name, severity) for name in NAMES for severity in SEVERITIES]
-SIZES = [(112, 112), (160, 160), (112, 96), (250, 250), (64, 64)]
+SIZES = [(112, 112), (160, 160), (112, 96), (250, 250), (64, 64), (101, 67), (64, 300)]
+FIXED = {
+    *("brightness", "contrast", "defocus_blur", "gamma", "jpeg", "messenger", "pixelate"),
+    *("resolution", "saturate", "sunglasses", "zoom_blur"),
+}
+"""Corruptions that draw nothing: every id and seed gives the same pixels."""
 HAS_OWN_PAPER_TABLE = [n for n, entry in CORRUPTIONS.items() if "oodface-paper" in entry.presets]
 
 
@@ -78,6 +89,8 @@ def test_works_on_large_pictures(name: str) -> None:
     out = corrupt(images, name, 5, ids=["x"])
     assert out.shape == images.shape and out.dtype == np.uint8
     assert (out != images).any()
+    grey = np.ascontiguousarray(images[..., 1])
+    assert corrupt(grey, name, 5, ids=["x"]).shape == grey.shape
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,6 +102,52 @@ def test_neither_batch_nor_order_changes_a_pixel(name: str) -> None:
     assert (picked == together[order]).all()
     alone = corrupt(images[5:6], name, 4, ids=ids[5:6])
     assert (alone[0] == together[5]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_id_and_seed_decide_the_draws(name: str) -> None:
+    images = np.repeat(pictures(1), 8, axis=0)
+    ids = ids_of(8)
+    first = corrupt(images, name, 3, ids=ids)
+    others = corrupt(images, name, 3, ids=ids, seed=1)
+    if name in FIXED:
+        assert (first == first[:1]).all() and (others == first).all()
+    else:
+        assert len({picture.tobytes() for picture in first}) > 1
+        assert (first != others).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_change_no_pixel(name: str) -> None:
+    images, ids = pictures(6), ids_of(6)
+    alone = corrupt(images, name, 2, ids=ids)
+    with ThreadPoolExecutor(3) as pool:
+        rows = [slice(k, k + 1) for k in range(6)]
+        parts = pool.map(lambda row: corrupt(images[row], name, 2, ids=ids[row]), rows)
+        assert (np.concatenate(list(parts)) == alone).all()
+
+
+def test_another_process_makes_the_same_pixels() -> None:
+    """Workers are processes of their own; text hashes differently in each."""
+    names = [name for name in NAMES if name != "video"]
+    script = (
+        "import sys, hashlib, numpy as np; from onnxfr.corruptions import corrupt\n"
+        "images = np.load(sys.argv[1])\n"
+        "for name in sys.argv[2:]:\n"
+        "    out = corrupt(images, name, 4, ids=['person/0', 'person/1'])\n"
+        "    print(hashlib.sha256(out.tobytes()).hexdigest())\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/images.npy", pictures(2))
+        told = subprocess.run(
+            [sys.executable, "-c", script, f"{folder}/images.npy", *names],
+            env={**os.environ, "PYTHONHASHSEED": "7"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+    here = [corrupt(pictures(2), name, 4, ids=ids_of(2)) for name in names]
+    assert told == [hashlib.sha256(out.tobytes()).hexdigest() for out in here]
 
 
 @pytest.mark.parametrize("name", NAMES)

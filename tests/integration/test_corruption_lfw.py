@@ -1,72 +1,85 @@
-"""Corrupted LFW with a real model: a small seeded part of what docs/results.md reports."""
+"""A seeded draw of 1,000 pairs of LFW under all twenty corruptions, with a real model.
+
+OODFace's choices: both pictures corrupted, the best threshold of each condition. Levels 1 and 5
+suffice: they decide whether level 5 is harder, and their mean orders corruptions as five levels do.
+Each half takes every second corruption in the paper's order of difficulty, so that two workers can
+share the work and either half spans the whole range. docs/results.md has all pairs and levels.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
-from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.corruption_results import ALL_SEVERITIES
 from onnxfr.evaluators.planning import RunCell, plan_run, worker_context
 from onnxfr.models.admission import admit
 from onnxfr.runs.records import join
 from onnxfr.runs.spec import make_spec
 
-SEVERE = ("salt_pepper", "shot_noise", "contrast", "defocus_blur", "motion_blur")
-MILD = ("jpeg", "color_shift")
-"""The two ends of the paper's order: under 94 % and over 98 % in the mean of its 19 models."""
+PAPER = Path(__file__).parents[1] / "golden" / "oodface_paper.json"
+PRINTED: dict[str, float] = json.loads(PAPER.read_text(encoding="utf-8"))["mean_of_models"]
+MILD = 98.0
+"""The paper's accuracies leave a gap between 95.1 and 98.3."""
 
-Answers = dict[tuple[str, str, str], Result]
+Accuracy = dict[tuple[str, int], float]
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def answers(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    folder = tmp_path_factory.mktemp("corruption")
+def half_of(number: int) -> list[str]:
+    return list(PRINTED)[number::2]
+
+
+def measured(shared_data: Path, folder: Path, corruptions: list[str]) -> Accuracy:
     vendor = shared_data / "models" / "onnx" / "edgeface_xxs_dequant.onnx"
     admit(vendor, folder / "edgeface_xxs", preprocess="rgb,0-255")
+    params = {
+        "apply_to": "both",
+        "thresholds": ["oracle"],
+        "corruptions": corruptions,
+        "severities": [1, 5],
+        "examples": 0,
+    }
     spec = make_spec(
         {
             "models": [str(folder / "edgeface_xxs")],
             "data": [f"lfw:{shared_data / 'lfw_112'}"],
-            "suite": "oodface",
-            "max_pairs": 80,
-            "evaluators": [
-                {
-                    "name": "corruption",
-                    "params": {
-                        "apply_to": "both",
-                        "thresholds": ["oracle", "frozen"],
-                        "corruptions": [*SEVERE, *MILD],
-                        "severities": [1, 5],
-                    },
-                }
-            ],
+            "max_pairs": 1000,
+            "evaluators": [{"name": "corruption", "params": params}],
         },
         folder,
     )
     cache = folder / "cache"
     plan = plan_run(spec, worker_context(cache))
-    cells = [cell for cell in plan.cells if cell.evaluator == "corruption"]
-    records = join([RunCell(cache)(cell, lambda done, total: None) for cell in cells])
-    results = plan.evaluators[-1].summarise(records)
-    return {(r.metric, r.method, r.condition): r for r in results if r.protocol == "oracle"}
+    records = join([RunCell(cache)(cell, lambda done, total: None) for cell in plan.cells])
+    found: Accuracy = {}
+    for result in plan.evaluators[0].summarise(records):
+        if result.metric == "accuracy" and result.value is not None:
+            assert result.n == 1000
+            level = 0 if result.method == "clean" else int(result.condition[-1])
+            found[result.method, level] = 100 * result.value
+    return found
 
 
-def test_level_five_is_no_easier_than_level_one(answers: Answers) -> None:
-    for name in (*SEVERE, *MILD):
-        first, last = (answers["accuracy", name, f"severity={s}"].value or 0.0 for s in (1, 5))
-        # One pair of 80: the mildest corruptions hardly change a decision.
-        assert last <= first + 0.0126, name
-
-
-def test_what_the_paper_finds_severe_is_harder_than_what_it_finds_mild(answers: Answers) -> None:
-    means = {name: answers["acc_cor", name, ALL_SEVERITIES].value for name in (*SEVERE, *MILD)}
-    assert max(means[name] or 1.0 for name in SEVERE) < min(means[name] or 0.0 for name in MILD)
-
-
-def test_severe_noise_leaves_little_and_mild_changes_leave_nearly_all(answers: Answers) -> None:
-    clean = answers["accuracy", "clean", "clean"].value or 0.0
-    assert clean > 0.96
-    assert (answers["accuracy", "salt_pepper", "severity=5"].value or 1.0) < 0.85
-    assert (answers["acc_cor", "color_shift", ALL_SEVERITIES].value or 0.0) > clean - 0.03
+@pytest.mark.parametrize("number", [0, 1])
+def test_levels_and_order_of_difficulty_are_those_of_the_paper(
+    shared_data: Path, tmp_path: Path, number: int
+) -> None:
+    names = half_of(number)
+    found = measured(shared_data, tmp_path, names)
+    assert found["clean", 0] > 97.5
+    # The paper: in all of 380 cells. No slack is needed on this draw.
+    easier = [name for name in names if found[name, 5] > found[name, 1]]
+    assert easier == []
+    means = {name: (found[name, 1] + found[name, 5]) / 2 for name in names}
+    mild = [name for name in names if PRINTED[name] > MILD]
+    severe = [name for name in names if PRINTED[name] < MILD]
+    assert min(means[name] for name in mild) > max(means[name] for name in severe) + 3
+    assert min(means[name] for name in mild) > found["clean", 0] - 3
+    # 0.66 and 0.70 here: this network fears fog, occlusion and motion more, noise less than the
+    # paper's. Our mean of several networks is what correlates at 0.85 (docs/results.md).
+    printed = [PRINTED[name] for name in names]
+    assert stats.spearmanr(list(means.values()), printed).statistic > 0.6
