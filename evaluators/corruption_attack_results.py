@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,7 +96,7 @@ def combined(records: pa.Table) -> list[Combined]:
     """Return the conditions in order of appearance; unplayable pairs are left out."""
     played = records.filter(pc.equal(records["outcome"], "played"))
     names = (*_GAME, "corruption", "severity")
-    places: dict[tuple[object, ...], list[int]] = {}
+    places: dict[tuple[Any, ...], list[int]] = {}
     columns = [played[name].to_pylist() for name in names]
     for at, key in enumerate(zip(*columns, strict=True)):
         places.setdefault(key, []).append(at)

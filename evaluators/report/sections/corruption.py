@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_results import ALL_SEVERITIES
 from onnxfr.evaluators.report.corruption_charts import (
     category_bars,
@@ -116,6 +118,7 @@ def _together(models: list[Sheet]) -> dict[str, Any]:
         "groups": [group for group in groups if group["rows"]],
         "average": [_plain(mean.value if mean else None) for mean in means],
         "averaged": len(first.averaged),
+        "ratios": [_ratio(sheet, first) for sheet in models],
         "charts": [radar(models, "All models"), category_bars(models)],
         "lines": model_lines(models),
     }
@@ -130,6 +133,12 @@ def _differs(sheet: Sheet, first: Sheet, method: str) -> str:
     return f"*{count}" if count else ""
 
 
+def _ratio(sheet: Sheet, first: Sheet) -> str:
+    """Return a model's errors as a multiple of the first one's (mCE)."""
+    value = sheet.value("mce", condition=f"against={first.model}")
+    return "1" if sheet is first else "–" if value is None else f"{value:.2f}"
+
+
 def _block(view: View, sheet: Sheet) -> dict[str, Any]:
     setting = setting_of(view, sheet)
     groups = [
@@ -142,6 +151,7 @@ def _block(view: View, sheet: Sheet) -> dict[str, Any]:
         for name, title in CATEGORIES
     ]
     mean = sheet.mean
+    frozen = next((each for each in _others(view, sheet) if each.protocol == "fmr"), None)
     charts = [radar([sheet], "Accuracy by corruption, %"), category_bars([sheet])]
     return {
         "name": sheet.model,
@@ -159,7 +169,8 @@ def _block(view: View, sheet: Sheet) -> dict[str, Any]:
         "averages": [_severity_mean(sheet, severity) for severity in sheet.severities],
         "lost": _plain(sheet.value("rce")),
         "rules": [_rule_row(each) for each in _others(view, sheet)],
-        "frozen": _frozen_rows(view, sheet),
+        "frozen": _frozen_rows(frozen) if frozen else [],
+        "answers": _answer_rows(frozen) if frozen else [],
     }
 
 
@@ -180,38 +191,61 @@ def _severity_mean(sheet: Sheet, severity: int) -> str:
 
 
 def _rule_row(sheet: Sheet) -> dict[str, str]:
-    def told(metric: str) -> str:
-        found = sheet.mean if metric == "mean" else sheet.find(metric)
-        if found is None or found.value is None:
-            return "–"
-        return f"{percent(found.value)} ({span(found.low, found.high)})"
-
     return {
         "rule": rule_words(sheet.protocol),
         "clean": percent(sheet.clean.value),
-        "mean": told("mean"),
-        "lost": told("rce"),
-        "left": told("above_chance"),
-        "worst": told("worst_accuracy"),
+        "mean": _told(sheet.mean),
+        "lost": _told(sheet.find("rce")),
+        "left": _told(sheet.find("above_chance")),
+        "worst": _told(sheet.find("worst_accuracy")),
     }
 
 
-def _frozen_rows(view: View, sheet: Sheet) -> list[dict[str, str]]:
-    """Return both errors at the frozen threshold, averaged over severities; clean first."""
-    frozen = next((s for s in _others(view, sheet) if s.protocol == "fmr"), None)
-    if frozen is None:
+def _frozen_rows(frozen: Sheet) -> list[dict[str, str]]:
+    """Return both errors at the frozen threshold, averaged over severities and at worst."""
+    return [
+        {"name": name}
+        | {metric: _average(values) for metric, values in rates.items()}
+        | {
+            f"{metric}_worst": percent(max(values, default=None))
+            for metric, values in rates.items()
+        }
+        for name, rates in _by_corruption(frozen, ("fmr", "fnmr"))
+    ]
+
+
+def _answer_rows(frozen: Sheet) -> list[dict[str, str]]:
+    """Return RR, ASA and AA in OODFace's layout; none where no detector could refuse a face."""
+    metrics = ("rr", "asa", "aa")
+    if frozen.find("rr") is None:
         return []
-    rows = []
-    for method in [CLEAN, *frozen.methods]:
-        row = {"name": title_of(method)}
-        for metric in ("fmr", "fnmr", "rr"):
-            levels = [CLEAN] if method == CLEAN else [f"severity={s}" for s in frozen.severities]
-            values = [frozen.value(metric, method, level) for level in levels]
-            known = [value for value in values if value is not None]
-            row[metric] = percent(sum(known) / len(known)) if known else "–"
-            row[f"{metric}_worst"] = percent(max(known)) if known else "–"
-        rows.append(row)
-    return rows
+    rows = [
+        {"name": name} | {metric: _average(values) for metric, values in rates.items()}
+        for name, rates in _by_corruption(frozen, metrics)
+    ]
+    overall = {metric: _told(frozen.find(metric)) for metric in metrics}
+    return [*rows, {"name": f"Average of {len(frozen.averaged)}"} | overall]
+
+
+def _by_corruption(
+    sheet: Sheet, metrics: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """Yield the known values of every corruption over its severities; clean first."""
+    for method in [CLEAN, *sheet.methods]:
+        levels = [CLEAN] if method == CLEAN else [f"severity={s}" for s in sheet.severities]
+        found = {name: [sheet.value(name, method, level) for level in levels] for name in metrics}
+        known = {name: [v for v in values if v is not None] for name, values in found.items()}
+        yield title_of(method), known
+
+
+def _average(values: list[float]) -> str:
+    return percent(sum(values) / len(values)) if values else "–"
+
+
+def _told(result: Result | None) -> str:
+    if result is None or result.value is None:
+        return "–"
+    return f"{percent(result.value)} ({span(result.low, result.high)})"
 
 
 def _strips(view: View, sheet: Sheet) -> dict[str, Any]:

@@ -66,3 +66,39 @@ def test_the_table_shows_the_results(run: Path, page: str) -> None:
     row = re.search(r"<tr><td>fog</td>(?:<td>[\d.]+</td>){2}<td class", page)
     assert row is not None
     assert f"<td>{100 * level:.1f}</td><td class" in row[0]
+
+
+def test_models_side_by_side_have_their_error_ratio(page: str) -> None:
+    assert re.search(r"Errors, model 1 = 1 \(mCE\)</td><td>1</td><td>[\d.]+</td>", page)
+    # Nobody could refuse a face here.
+    assert "With the face detector in the loop" not in page
+
+
+def test_real_rejections_are_told_as_rr_asa_and_aa(
+    shared_data: Path, toy_model: Path, tmp_path: Path
+) -> None:
+    run = make_run(
+        tmp_path / "run",
+        toy_model,
+        f"lfw:{shared_data / 'lfw_112'}",
+        tmp_path / "cache",
+        evaluators=[
+            {
+                "name": "corruption",
+                "params": {"detect": True, "corruptions": ["salt_pepper"], "severities": [1, 5]},
+            }
+        ],
+        max_pairs=8,
+    )
+    store = RunStore.open(run)
+    page = write_report(store, run / "report").page.read_text(encoding="utf-8")
+    assert "With the face detector in the loop" in page
+    found = {
+        each.metric: each
+        for each in read_content(store).results()
+        if each.metric in ("rr", "asa", "aa") and not each.condition
+    }
+    assert (found["rr"].value or 0.0) > 0
+    row = page[page.index('Average of 1</td><td data-label="RR"') :][:300]
+    for metric, label in (("rr", "RR"), ("asa", "ASA"), ("aa", "AA")):
+        assert f'data-label="{label}">{100 * (found[metric].value or 0.0):.2f} %' in row
