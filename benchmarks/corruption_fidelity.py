@@ -2,9 +2,9 @@
 
     python benchmarks/corruption_fidelity.py --reference-python OTHER/bin/python [--faces FOLDER]
 
-OTHER is an environment with ``pip install imagecorruptions-imaug==1.1.5``. Both sides corrupt the
-same pictures; random corruptions may differ by 2 % in every statistic, deterministic ones by one
-grey level in every pixel. Frost is compared on the reference's own photographs.
+OTHER is an environment of its own with ``pip install '.[reference]'``. Both sides corrupt the same
+pictures; random corruptions may differ by 2 % in every statistic, deterministic ones by one grey
+level in every pixel. Frost is compared on the reference's own photographs.
 """
 
 from __future__ import annotations
