@@ -112,6 +112,28 @@ def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(RunStore.open(run), folder / "report").page
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of attacks and corruptions together."""
+    toys, folder = _toy_faces(), tmp_path_factory.mktemp("together")
+    model = toys.make_model(folder / "a_model_with_quite_a_long_name")
+    faces = toys.make_faces(folder / "faces")
+    params = {
+        "attacks": ["bim(steps=3)"],
+        "attacks_on_corrupted": ["smallest:fgsm", "pgd(steps=2)"],
+        "chains": ["resize:0.5>jpeg:30>webp:20"],
+        "pairs": 4,
+    }
+    run = toys.make_run(
+        folder / "run",
+        model,
+        f"folder:{faces}",
+        folder / "cache",
+        evaluators=[{"name": "corruption_attack", "params": params}],
+    )
+    return write_report(RunStore.open(run), folder / "report").page
+
+
 def _open(browser: str, page: Path, profile: Path, *extra: str) -> tuple[str, list[str]]:
     """Return the page's final DOM and whatever reached the console."""
     done = subprocess.run(
@@ -202,3 +224,17 @@ def test_the_page_prints(browser: str, report: Path, tmp_path: Path) -> None:
     )
     assert target.read_bytes().startswith(b"%PDF")
     assert target.stat().st_size > 50_000
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_maps_and_strips_of_attacks_under_corruption_fit_too(
+    browser: str, together: Path, tmp_path: Path, width: int
+) -> None:
+    seen = _probe(browser, together, tmp_path, width)
+    # Two goals: six corruptions at their gravest, five faces if the attack is first, else four.
+    assert len(seen["images"]) == 2 * 6 * (5 + 4)
+    assert min(seen["images"]) > 0
+    assert len(seen["charts"]) == 2 * 2
+    assert min(seen["charts"]) > 250
+    assert seen["wide"] == []
+    assert seen["scroll"] <= width

@@ -193,7 +193,8 @@ def _heat_map(game: Game, metric: str, title: str) -> Markup:
     for each in game:
         found = each.rates()[metric]
         column = _ONCE if is_chain(each.corruption) else str(each.severity)
-        squares[title_of(each.corruption), column] = Square(found.value, found.low, found.high)
+        if found.n:
+            squares[title_of(each.corruption), column] = Square(found.value, found.low, found.high)
     return HeatMap(
         title,
         "Share of pairs decided wrongly, rows the corruption, columns its severity.",

@@ -18,9 +18,11 @@ from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_attack import CorruptionAttack
+from onnxfr.evaluators.corruption_attack_records import PICTURES
 from onnxfr.evaluators.corruption_attack_results import results_of
 from onnxfr.evaluators.games import clean_threshold, load_games
 from onnxfr.evaluators.planning import Plan, make_evaluator, plan_run
+from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.write import read_content, write_report
 from onnxfr.models.wrapper import load_model
 from onnxfr.probe import round8
@@ -243,6 +245,16 @@ def test_a_randomised_model_is_judged_by_several_looks(
     assert isinstance(table, pa.Table)
     # Two games under five conditions, each judged with and without the attack by ten looks.
     assert looks >= 2 * 5 * 2 * 10
+
+
+def test_a_model_that_is_wrong_on_every_pair_still_has_a_page() -> None:
+    table = pa.Table.from_pylist([_row(k, True, True, True, True) for k in range(3)])
+    for name in PICTURES:
+        table = table.append_column(name, pa.nulls(3, pa.binary()))
+    section = SECTIONS.get("corruption_attack")()
+    view = View(table, tuple(results_of(table)), {})
+    assert "0 pairs right before" in section.body(view)
+    assert section.verdicts(view) == [] and section.headlines(view) == []
 
 
 @pytest.fixture(scope="module")
