@@ -3,6 +3,7 @@
 ``attacks`` are made on the clean picture, saved as 8-bit files, and then corrupted before the
 verifier sees them: a messenger's pipeline between the attacker and the gate. The same corruption of
 the untouched picture stands beside, because what it breaks by itself is not the attacker's doing.
+``attacks_through`` are made by an attacker who knows the corruption and aims through it.
 ``attacks_on_corrupted`` are made on pictures that are corrupted already. Pixels are corrupted after
 alignment, at the model's input size, where attacks work; only the probe is touched.
 """
@@ -13,26 +14,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import Field
 
-from onnxfr.alignment.templates import TEMPLATES
 from onnxfr.attacks import Attack, make_attack
 from onnxfr.corruptions.base import check_severity
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.attacked import Precision, Rules, games_for, needs_of
+from onnxfr.evaluators.attacked import Precision, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.corruption_attack_records import COLUMNS, Duel, attack_first, corrupted_first
+from onnxfr.evaluators.corruption_attack_records import (
+    AIMED,
+    ATTACK_FIRST,
+    COLUMNS,
+    CORRUPTION_FIRST,
+    aimed,
+    attack_first,
+    channels_of,
+    corrupted_first,
+    duel_of,
+)
 from onnxfr.evaluators.corruption_attack_results import results_of
-from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
+from onnxfr.evaluators.games import blocks_of
 from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.treatment import (
     CLEAN,
-    Channel,
-    Treatment,
     canonical_chains,
     chosen_corruptions,
     settings_of,
@@ -40,10 +45,7 @@ from onnxfr.evaluators.treatment import (
 from onnxfr.evaluators.white_box import Budget, expected_gradients
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Norm
-
-ATTACK_FIRST, CORRUPTION_FIRST = "attack_first", "corruption_first"
 
 _MOST_ROWS = 50
 _PRIORITY = 40.0
@@ -59,6 +61,8 @@ class CorruptionAttack(Evaluator):
 
     Args:
         attacks: made on the clean picture, corrupted afterwards; they must use up a budget.
+        attacks_through: made on the clean picture by somebody who knows the corruption (gradients
+            through it, its random draws unknown to him); they must use up a budget.
         attacks_on_corrupted: made on the corrupted picture, at the budgets or for the smallest
             change; each also runs on the clean picture for comparison.
         linf: budgets in linf; empty to leave the norm out.
@@ -82,6 +86,7 @@ class CorruptionAttack(Evaluator):
     version: ClassVar[int] = 1
 
     attacks: tuple[str, ...] = ("bim",)
+    attacks_through: tuple[str, ...] = ()
     attacks_on_corrupted: tuple[str, ...] = ()
     linf: tuple[Budget, ...] = (8 / 255,)
     l2: tuple[Budget, ...] = ()
@@ -113,8 +118,9 @@ class CorruptionAttack(Evaluator):
             check_severity(severity)
         if not self._treatments():
             raise SpecError("corruption_attack needs a corruption with a severity, or a chain")
-        every = [make_attack(text) for text in (*self.attacks, *self.attacks_on_corrupted)]
-        for text, attack in zip(self.attacks, every, strict=False):
+        sent = (*self.attacks, *self.attacks_through)
+        every = [make_attack(text) for text in (*sent, *self.attacks_on_corrupted)]
+        for text, attack in zip(sent, every, strict=False):
             if attack.seeks != "any":
                 raise SpecError(
                     f"{text} looks for the smallest change, which no channel lets through; give "
@@ -139,36 +145,18 @@ class CorruptionAttack(Evaluator):
 
     def run(self, cell: Cell, context: Context) -> Records:
         """Return one record per pair and condition."""
-        attack, model = make_attack(cell.method), context.model(cell.model)
-        games = games_for(
-            context,
-            cell.model,
-            cell.data,
-            cell.rows,
-            attack,
-            align=cell.params["align"],
-            seed=cell.seed,
-            landmarks=cell.params["landmarks"],
+        attack = make_attack(cell.method)
+        duel = duel_of(cell, context, attack)
+        play = {ATTACK_FIRST: attack_first, AIMED: aimed}.get(
+            cell.condition["order"], corrupted_first
         )
-        if attack.access == Access.GRADIENT and not model.differentiable:
-            games = games.refused("the model has no differentiable form: attack it by queries")
-        duel = Duel(
-            model=model,
-            pairs=context.pairs(cell.data),
-            games=games,
-            attack=attack,
-            rules=_rules(cell, context, attack),
-            points=_points(cell, context, games),
-            shown=cell.params["shown"],
-        )
-        play = attack_first if cell.condition["order"] == ATTACK_FIRST else corrupted_first
         common = {
             "order": cell.condition["order"],
             "preset": cell.params["preset"],
             "seeks": attack.seeks,
             "protocol": cell.params["protocol"],
         }
-        records = [record | common for record in play(duel, _channels(cell))]
+        records = [record | common for record in play(duel, channels_of(cell))]
         context.report(len(records), len(records))
         return pa.Table.from_pylist(records, schema=COLUMNS)
 
@@ -230,6 +218,11 @@ class CorruptionAttack(Evaluator):
             for text in self.attacks:
                 if norm in make_attack(text).norms:
                     yield from ((text, norm, eps, ATTACK_FIRST, every) for eps in sizes)
+            for text in self.attacks_through:
+                if norm in make_attack(text).norms:
+                    yield from (
+                        (text, norm, eps, AIMED, [entry]) for eps in sizes for entry in every
+                    )
             for text in self.attacks_on_corrupted:
                 attack = make_attack(text)
                 if norm not in attack.norms:
@@ -244,43 +237,3 @@ def _cost(attack: Attack, pairs: int, attacks: int, conditions: int, cap: int) -
     if attack.access == Access.GRADIENT:
         return Cost(images=looks, gradients=pairs * attacks * expected_gradients(attack))
     return Cost(images=looks + pairs * attacks * cap)
-
-
-def _rules(cell: Cell, context: Context, attack: Attack) -> Rules:
-    asks = attack.access != Access.GRADIENT
-    return Rules(
-        goal=Goal(cell.condition["goal"]),
-        threat=Threat(
-            norm=cell.condition["norm"],
-            eps=cell.condition["eps"],
-            max_queries=cell.params["max_queries"] if asks else None,
-        ),
-        threshold=clean_threshold(
-            context, cell.model, cell.data, cell.params["threshold"], align=cell.params["align"]
-        ),
-        seed=cell.seed,
-        precision=cell.params["precision"],
-    )
-
-
-def _channels(cell: Cell) -> list[Channel]:
-    given = cell.params
-    return [
-        Channel(treatment, severity)
-        for name, levels in given["levels"]
-        for treatment in [
-            Treatment(name, tuple(levels), given["preset"], cell.seed, given["frost"])
-        ]
-        for severity in levels
-    ]
-
-
-def _points(cell: Cell, context: Context, games: Games) -> NDArray[np.floating] | None:
-    """Return where landmarks lie in crops that were cut here; None for the usual place."""
-    if not needs_alignment(context.pairs(cell.data), cell.params["align"]):
-        return None
-    card = context.model(cell.model).card
-    template = TEMPLATES.get(card.template)
-    if template.rule is None:
-        return None
-    return np.repeat(template.points(card.input_size)[None], len(games.probe), axis=0)

@@ -118,6 +118,12 @@ def results_of(records: pa.Table) -> list[Result]:
             for each in members:
                 for metric, estimate in each.rates().items():
                     results.append(_result(each, metric, estimate))
+        elif first.order == "aimed":
+            for each in members:
+                found_rates = each.rates()
+                results.append(_result(each, "asr_aimed", found_rates["asr_corrupted"]))
+                beyond = found_rates["asr_beyond_corruption"]
+                results.append(_result(each, "asr_aimed_beyond_corruption", beyond))
         elif first.eps is not None:
             for each in members:
                 results.append(_result(each, "asr_on_corrupted", on_corrupted(each)))

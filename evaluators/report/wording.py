@@ -57,6 +57,8 @@ _NAMES = {
     "asr_corruption_alone": "Right pairs wrong after the corruption alone",
     "asr_beyond_corruption": "Pairs right under the corruption that the attack breaks",
     "asr_survival": "Wins of the attack that survive the corruption",
+    "asr_aimed": "Right pairs wrong after an attack aimed through the corruption",
+    "asr_aimed_beyond_corruption": "Pairs right under the corruption that the aimed attack breaks",
     "asr_on_corrupted": "Attack success on corrupted pictures",
     "median_on_corrupted": "Smallest change of corrupted pictures, median, grey levels",
     "ease_ratio": "Smallest change, corrupted over clean, median",

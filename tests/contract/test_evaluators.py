@@ -52,9 +52,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "corruption": {"corruptions": ["jpeg", "shot_noise"], "severities": [1, 5], "examples": 1},
     "corruption_attack": {
         "attacks": ["bim(steps=3)"],
+        "attacks_through": ["bim(steps=2)"],
         "attacks_on_corrupted": ["smallest:fgsm", "pgd(steps=2)"],
         "linf": ["4/255"],
-        "corruptions": ["jpeg", "shot_noise"],
+        "corruptions": ["shot_noise"],
         "severities": [1, 5],
         "chains": ["resize:0.5 > jpeg:30"],
         "pairs": 4,

@@ -7,8 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from onnxfr.corruptions import CORRUPTIONS
-from onnxfr.evaluators.corruption_attack_records import PICTURES
+from onnxfr.evaluators.corruption_attack_records import AIMED, CORRUPTION_FIRST
 from onnxfr.evaluators.corruption_attack_results import (
     Combined,
     alone,
@@ -17,20 +16,14 @@ from onnxfr.evaluators.corruption_attack_results import (
     on_corrupted,
 )
 from onnxfr.evaluators.report.attack_charts import GOALS, grey
-from onnxfr.evaluators.report.corruption_numbers import title_of
-from onnxfr.evaluators.report.example_pairs import data_uri, short_name
-from onnxfr.evaluators.report.heat_map import HeatMap, Square
+from onnxfr.evaluators.report.corruption_attack_pictures import gravest, heat_map, strips, words
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.wording import count, percent, span
-from onnxfr.evaluators.treatment import CLEAN, is_chain
+from onnxfr.evaluators.treatment import CLEAN
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
-
-_CAPTIONS = ("clean", "attacked", "corrupted", "both", "reference")
-_ONCE = "chain"
-"""The column of chains, which have no severities."""
 
 Game = list[Combined]
 """One attack, goal and budget under all its conditions."""
@@ -62,7 +55,7 @@ class CorruptionAttackSection(Section):
                     percent(left.value, 1),
                     span(left.low, left.high, 1),
                     f"{count(left.n)} pairs",
-                    f"{_attack_of(game[0])}, {_words(least, ' severity ')}",
+                    f"{_attack_of(game[0])}, {words(least, ' severity ')}",
                 )
             )
         return rows
@@ -74,9 +67,9 @@ class CorruptionAttackSection(Section):
         sent = [
             _sent_block(game, illustrated=game[0].game in shown)
             for game in games
-            if game[0].order == "attack_first"
+            if game[0].order != CORRUPTION_FIRST
         ]
-        found = [game for game in games if game[0].order != "attack_first"]
+        found = [game for game in games if game[0].order == CORRUPTION_FIRST]
         return render(
             "corruption_attack.html",
             sent=sent,
@@ -93,12 +86,12 @@ def _games(view: View) -> list[Game]:
 
 
 def _sent_by_goal(view: View) -> list[list[Game]]:
-    """Return the games in which the attack comes first, by model, data and goal."""
-    found: dict[tuple[str, str, str], list[Game]] = {}
+    """Return the games in which the attack comes first, by model, data, goal and knowledge."""
+    found: dict[tuple[str, str, str, str], list[Game]] = {}
     for game in _games(view):
         first = game[0]
-        if first.order == "attack_first" and first.right.any():
-            found.setdefault((first.model, first.data, first.goal), []).append(game)
+        if first.order != CORRUPTION_FIRST and first.right.any():
+            found.setdefault((first.model, first.data, first.goal, first.order), []).append(game)
     return list(found.values())
 
 
@@ -116,15 +109,16 @@ def _verdict(game: Game) -> Verdict:
     before = alone(first)
     least, most = min(game, key=_survival), max(game, key=_survival)
     told = [
-        f"{percent(rates['asr_corrupted'].value, 1)} after {_words(each, ' severity ')} "
+        f"{percent(rates['asr_corrupted'].value, 1)} after {words(each, ' severity ')} "
         f"({span(rates['asr_corrupted'].low, rates['asr_corrupted'].high, 1)}; the corruption "
         f"alone {percent(rates['asr_corruption_alone'].value, 1)})"
         for each in dict.fromkeys((most, least))
         for rates in [each.rates()]
     ]
+    unsent = "" if first.order == AIMED else f"{percent(before.value, 1)}; "
     sentence = (
-        f"{GOALS[first.goal]}: {_attack_of(first)} breaks {percent(before.value, 1)} of the "
-        f"{count(before.n)} pairs that {first.model} decides correctly; {', '.join(told)}. "
+        f"{GOALS[first.goal]}: of the {count(before.n)} pairs that {first.model} decides "
+        f"correctly, {_attack_of(first)} breaks {unsent}{', '.join(told)}. "
         f"Threshold {_threshold(first)}."
     )
     kept = any(each.rates()["asr_beyond_corruption"].low > 0.5 for each in game)
@@ -133,13 +127,8 @@ def _verdict(game: Game) -> Verdict:
 
 def _attack_of(member: Combined) -> str:
     budget = "smallest change" if member.eps is None else write_eps(member.eps)
-    return f"{member.method}, {member.norm} {budget}"
-
-
-def _words(member: Combined, between: str = " ") -> str:
-    name = title_of(member.corruption)
-    own = member.corruption == CLEAN or is_chain(member.corruption)
-    return name if own else f"{name}{between}{member.severity}"
+    known = " aimed through the corruption" if member.order == AIMED else ""
+    return f"{member.method}, {member.norm} {budget}{known}"
 
 
 def _threshold(member: Combined) -> str:
@@ -168,83 +157,20 @@ def _sent_block(game: Game, *, illustrated: bool) -> dict[str, Any]:
         rates = each.rates()
         rows.append(
             {
-                "name": _words(each),
+                "name": words(each),
                 "both": _told(rates["asr_corrupted"]),
                 "alone": _told(rates["asr_corruption_alone"]),
                 "beyond": _told(rates["asr_beyond_corruption"]),
-                "survival": _told(rates["asr_survival"]),
+                "survival": "–" if each.order == AIMED else _told(rates["asr_survival"]),
             }
         )
     maps = [
-        _heat_map(game, "asr_corrupted", "Wrong after attack and corruption"),
-        _heat_map(game, "asr_corruption_alone", "Wrong after the corruption alone"),
+        heat_map(game, "asr_corrupted", "Wrong after attack and corruption"),
+        heat_map(game, "asr_corruption_alone", "Wrong after the corruption alone"),
     ]
-    strips = [strip for each in _gravest(game) for strip in _strips(each)] if illustrated else []
-    before = _told(alone(game[0]))
-    return _head(game) | {"before": before, "maps": maps, "rows": rows, "strips": strips}
-
-
-def _heat_map(game: Game, metric: str, title: str) -> Markup:
-    severities = {each.severity for each in game if each.corruption in CORRUPTIONS}
-    columns = [*map(str, sorted(severities))]
-    if any(is_chain(each.corruption) for each in game):
-        columns.append(_ONCE)
-    squares = {}
-    for each in game:
-        found = each.rates()[metric]
-        column = _ONCE if is_chain(each.corruption) else str(each.severity)
-        if found.n:
-            squares[title_of(each.corruption), column] = Square(found.value, found.low, found.high)
-    return HeatMap(
-        title,
-        "Share of pairs decided wrongly, rows the corruption, columns its severity.",
-        list(dict.fromkeys(title_of(each.corruption) for each in game)),
-        columns,
-        squares,
-        row_word="corruption",
-        column_word="severity",
-    ).render()
-
-
-def _gravest(game: Game) -> list[Combined]:
-    """Return each corruption at its highest severity."""
-    return list({each.corruption: each for each in sorted(game, key=_severity)}.values())
-
-
-def _severity(member: Combined) -> int:
-    return member.severity
-
-
-def _strips(member: Combined) -> list[dict[str, Any]]:
-    rows = member.rows.filter(member.rows["clean_picture"].is_valid()).to_pylist()
-    return [
-        {
-            "title": _words(member),
-            "outcome": _outcome(row),
-            "pair": f"{short_name(row['left'])} · {short_name(row['right'])}",
-            "faces": [
-                (data_uri(row[column]), caption)
-                for column, caption in zip(PICTURES, _CAPTIONS, strict=True)
-                if row[column] is not None
-            ],
-        }
-        for row in rows
-    ]
-
-
-def _outcome(row: dict[str, Any]) -> str:
-    if row["won_clean"]:
-        return "wrong without attack or corruption"
-    words = [
-        name
-        for column, name in (
-            ("won_attacked", "the attack alone"),
-            ("won_corrupted", "the corruption alone"),
-            ("won_both", "both together"),
-        )
-        if row[column]
-    ]
-    return f"wrong after {', '.join(words)}" if words else "right throughout"
+    faces = [strip for each in gravest(game) for strip in strips(each)] if illustrated else []
+    before = "" if game[0].order == AIMED else _told(alone(game[0]))
+    return _head(game) | {"before": before, "maps": maps, "rows": rows, "strips": faces}
 
 
 def _smallest_block(game: Game) -> dict[str, Any]:
@@ -255,7 +181,7 @@ def _smallest_block(game: Game) -> dict[str, Any]:
         ratio = ease(each, clean) if clean is not None and each is not clean else None
         rows.append(
             {
-                "name": "none" if each is clean else _words(each),
+                "name": "none" if each is clean else words(each),
                 "median": grey(median.value),
                 "interval": f"{grey(median.low)} – {grey(median.high)}",
                 "ratio": "–" if ratio is None or not ratio.n else f"{ratio.value:.2f}",
@@ -265,14 +191,14 @@ def _smallest_block(game: Game) -> dict[str, Any]:
                 "pairs": count(median.n),
             }
         )
-    strips = [strip for each in _gravest(game)[1:] for strip in _strips(each)]
-    return _head(game) | {"rows": rows, "strips": strips}
+    faces = [strip for each in gravest(game)[1:] for strip in strips(each)]
+    return _head(game) | {"rows": rows, "strips": faces}
 
 
 def _fixed_block(game: Game) -> dict[str, Any]:
     rows = [
         {
-            "name": "none" if each.corruption == CLEAN else _words(each),
+            "name": "none" if each.corruption == CLEAN else words(each),
             "success": _told(on_corrupted(each)),
             "pairs": count(on_corrupted(each).n),
         }

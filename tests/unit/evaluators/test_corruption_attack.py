@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from toy_faces import Dice, make_plan_spec, make_run
 
 from onnxfr.attacks import make_attack
-from onnxfr.corruptions import apply_chain, corrupt
+from onnxfr.corruptions import apply_chain, corrupt, corrupt_images
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.channelled import Channelled
 from onnxfr.evaluators.corruption_attack import CorruptionAttack
 from onnxfr.evaluators.corruption_attack_records import PICTURES
 from onnxfr.evaluators.corruption_attack_results import results_of
@@ -24,6 +27,7 @@ from onnxfr.evaluators.games import clean_threshold, load_games
 from onnxfr.evaluators.planning import Plan, make_evaluator, plan_run
 from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.write import read_content, write_report
+from onnxfr.evaluators.treatment import Channel, Treatment
 from onnxfr.models.wrapper import load_model
 from onnxfr.probe import round8
 from onnxfr.runs.context import Context
@@ -119,6 +123,73 @@ def test_the_attack_on_a_corrupted_picture_starts_from_it_and_keeps_its_budget(
     assert metrics == {"asr_on_corrupted", "median_on_corrupted", "ease_ratio"}
 
 
+def test_who_knows_the_corruption_attacks_the_model_behind_it(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    context = Context(tmp_path)
+    plan = _plan(
+        context, toy_model, toy_faces, attacks=[], attacks_through=["bim(steps=4)"], pairs=4
+    )
+    assert {cell.condition["order"] for cell in plan.cells} == {"aimed"}
+    table = _records(plan, context)
+    model = load_model(toy_model)
+    rows = _rows(table, goal="dodge", corruption="jpeg", severity=5)
+    games = load_games(context, plan.models[0], plan.data[0], tuple(r["pair"] for r in rows))
+    assert games.probe.references is not None
+    threshold = clean_threshold(context, plan.models[0], plan.data[0], "fmr=0.05")
+    rules = Rules(goal=Goal.DODGE, threat=Threat(norm="linf", eps=6 / 255), threshold=threshold)
+    behind = Channelled(model, Channel(Treatment("jpeg", (5,)), 5))
+    known = replace(
+        games.probe,
+        references=None,
+        reference_embeddings=model.embed(games.probe.references),
+    )
+    result = fight(behind, known, make_attack("bim(steps=4)"), rules).result
+    ids = [row["left"] for row in rows]
+    sent = corrupt_images(round8(result.images), "jpeg", 5, ids=ids)
+    margin = threshold.value - model.similarity(sent, games.probe.references)
+    by_pair = {row["pair"]: row["margin_both"] for row in rows}
+    found = np.array([by_pair[name] for name in games.probe.ids])
+    played = ~result.won_clean
+    assert played.any()
+    np.testing.assert_allclose(found[played], margin[played], atol=1e-5)
+    metrics = {result.metric for result in CorruptionAttack().summarise(table)}
+    assert metrics == {"asr_aimed", "asr_aimed_beyond_corruption"}
+
+
+def test_aimed_attacks_leave_no_pair_alone(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    context = Context(tmp_path)
+    through = {"attacks": [], "attacks_through": ["bim(steps=4)"], "corruptions": ["shot_noise"]}
+    plan = _plan(context, toy_model, toy_faces, **through, severities=[5], chains=[], pairs=None)
+    rows = _rows(_records(plan, context), goal="dodge")
+    assert any(row["won_corrupted"] for row in rows), "some pairs break without an attack"
+    assert all(row["distance"] > 5 / 255 for row in rows)
+
+
+def test_a_model_behind_noise_answers_each_picture_alike_and_lets_gradients_through(
+    toy_model: Path,
+) -> None:
+    model = load_model(toy_model)
+    behind = Channelled(model, Channel(Treatment("shot_noise", (3,)), 3))
+    images = np.random.default_rng(0).random((3, 3, 112, 112), dtype=np.float32)
+    answers = behind.embed(images)
+    np.testing.assert_array_equal(answers, behind.embed(images))
+    np.testing.assert_allclose(answers[1:2], behind.embed(images[1:2]), atol=1e-6)
+    assert np.abs(answers - model.embed(images)).max() > 1e-3
+    same = np.repeat(images[:1], 2, axis=0)
+    same[1, 0, 0, 0] = 1 - same[1, 0, 0, 0]
+    noises = behind.embed(same)
+    assert np.abs(noises[0] - noises[1]).max() > 1e-3, "another picture, another draw"
+    point = torch.tensor(images, requires_grad=True)
+    seen = behind.embed_grad(point)
+    np.testing.assert_allclose(seen.detach().numpy(), answers, atol=1e-5)
+    seen.sum().backward()
+    assert point.grad is not None and float(point.grad.abs().sum()) > 0
+    assert behind.embed(images[:0]).shape[0] == 0
+
+
 def test_a_larger_draw_reuses_the_cells_of_a_smaller_one(
     tmp_path: Path, toy_model: Path, toy_faces: Path
 ) -> None:
@@ -136,6 +207,7 @@ def test_a_larger_draw_reuses_the_cells_of_a_smaller_one(
     ("params", "says"),
     [
         ({"attacks": ["smallest:bim"]}, "use up a budget"),
+        ({"attacks_through": ["fmn"]}, "use up a budget"),
         ({"corruptions": [], "chains": []}, "needs a corruption"),
         ({"severities": [9]}, "1, 2, 3, 4, 5"),
         ({"attacks": ["lgc"]}, "landmarks"),
