@@ -13,6 +13,8 @@ from onnxfr.evaluators.report.svg import INK, MUTED, text
 _CELL_WIDTH, _CELL_HEIGHT, _LEFT, _GAP = 66, 44, 128, 8
 _DARK = (0.0, 0.447, 0.698)
 _SHORTEST = 17
+_NARROWEST = 400
+"""A map of one column would otherwise be blown up to the width of its box."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class HeatMap:
         across, down = len(self.columns), len(self.rows)
         edge = ("mean",) if self.row_means or self.column_means else ()
         # Slanted names need room above by their length.
-        top = 36 + 4 * max(len(_short(name)) for name in (*self.columns, *edge, ""))
-        width = _LEFT + (across + len(edge)) * _CELL_WIDTH + _GAP + 4
+        top = 42 + 4 * max(len(_short(name)) for name in (*self.columns, *edge, ""))
+        width = max(_NARROWEST, _LEFT + (across + len(edge)) * _CELL_WIDTH + _GAP + 4)
         height = top + (down + len(edge)) * _CELL_HEIGHT + _GAP + 4
         parts = [
             f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
@@ -110,6 +112,8 @@ def _drawn(square: Square, x: float, y: float, label: str) -> str:
 
 
 def _slanted(x: float, y: float, name: str) -> str:
+    if len(name) == 1:
+        return text(x, y, name, anchor="middle", size=12)
     label = text(0, 0, _short(name), size=12, colour=MUTED if name == "mean" else INK)
     return f'<g transform="translate({x:.1f} {y:.1f}) rotate(-38)">{label}</g>'
 
