@@ -79,9 +79,12 @@ class Ledger:
         threat = self._threat.take(rows)
         if images.shape[1:] != self._clean.shape[1:]:
             return
-        distance = threat.distance(self._clean[rows], images).astype(np.float64)
-        allowed = threat.allows(self._clean[rows], images)
-        for k in np.flatnonzero((distance < self.best_distance[rows]) & allowed):
+        clean = self._clean[places(rows)]
+        distance = threat.distance(clean, images).astype(np.float64)
+        closer = distance < self.best_distance[rows]
+        if not closer.any():
+            return
+        for k in np.flatnonzero(closer & threat.allows(clean, images)):
             row = int(rows[k])
             if distance[k] < self.best_distance[row]:
                 self.best[row] = images[k]
@@ -99,3 +102,9 @@ def _how_often_before(rows: Rows) -> Counts:
     before = np.empty(len(rows), dtype=np.int64)
     before[order] = np.arange(len(rows)) - starts
     return before
+
+
+def places(rows: Rows) -> slice | Rows:
+    """Return rows as a slice where they are neighbours in order: a view costs nothing."""
+    together = rows[-1] - rows[0] + 1 == len(rows) and bool((np.diff(rows) == 1).all())
+    return slice(int(rows[0]), int(rows[-1]) + 1) if together else rows

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
-from onnxfr.ledger import BudgetExhausted, Improvement, Ledger
+from onnxfr.ledger import BudgetExhausted, Improvement, Ledger, places
 from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
 from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
@@ -36,6 +36,7 @@ View = Callable[[torch.Tensor, Rows], torch.Tensor]
 Hook = Callable[[int, torch.Tensor, Rows], torch.Tensor]
 
 SLACK = 1e-5
+_AT_ONCE = 16  # a gradient keeps every activation; more pictures need memory and gain no time
 LOST = -2.0
 """The margin of rows over their cap and of pictures without a verdict: lower than any other."""
 
@@ -55,7 +56,7 @@ class Oracle:
         samples: gradients are averaged over this many calls (for randomised models).
         dtype: number type of gradients; float64 makes results independent of the batch size.
         device: where gradients are computed; ``auto`` takes CUDA if there is one.
-        batch_size: most pictures per call of an engine, which bounds the memory.
+        batch_size: most pictures per call of an engine; gradients on a processor take fewer.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Oracle:
         self._mode = model.mode if isinstance(model, Ensemble) else "margin"
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
         self._samples, self.batch_size = samples, batch_size
+        self._at_once = min(batch_size, _AT_ONCE) if self.device.type == "cpu" else batch_size
         self._decoder: View | None = None
         self._ledger, self._recording = Ledger(probe.images, threat), True
         self._rows: Rows = np.arange(len(probe))
@@ -191,12 +193,12 @@ class Oracle:
             raise AccessDenied("the model has no differentiable form; ask for scores or decisions")
         asked = self._asked(x, rows)
         served = self._ledger.charge_gradients(self._rows[asked])
-        if len(x) <= self.batch_size and bool(served.all()):
+        if len(x) <= self._at_once and bool(served.all()):
             return self._look(x, asked, view, hook, turn)
         margins = x.new_full((len(x),), LOST)
         gradient = torch.zeros_like(x)
-        for chunk in chunks(np.flatnonzero(served), self.batch_size):
-            where = torch.as_tensor(chunk, device=x.device)
+        for chunk in chunks(np.flatnonzero(served), self._at_once):
+            where = places(chunk)
             margins[where], gradient[where] = self._look(x[where], asked[chunk], view, hook, turn)
         return margins, gradient
 
@@ -258,9 +260,7 @@ class Oracle:
         served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
         margins = np.full(len(asked), LOST, dtype=np.float32)
         for chunk in chunks(served, self.batch_size):
-            together = chunk[-1] - chunk[0] + 1 == len(chunk)
-            part = x[chunk[0] : chunk[-1] + 1] if together else x[chunk]
-            images = self._pictures(part, asked[chunk])
+            images = self._pictures(x[places(chunk)], asked[chunk])
             if self.quantise:
                 images = round8(images)
             try:
@@ -288,7 +288,7 @@ class Oracle:
     ) -> None:
         won = np.flatnonzero(margins > 0)
         if self._recording and won.size:
-            self._ledger.record(to_array(images[won]), self._rows[rows[won]])
+            self._ledger.record(to_array(images[places(won)]), self._rows[rows[won]])
 
     def _asked(self, x: Images | torch.Tensor, rows: Rows | None) -> Rows:
         asked = np.arange(len(self._rows)) if rows is None else np.asarray(rows, dtype=np.intp)

@@ -106,6 +106,13 @@ class Threat:
             change = change * (self.radius(clean) / size.clamp_min(_TINY)).clamp_max(1.0)
         return (clean + change).clamp(0.0, 1.0)
 
+    def box(self, clean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the least and greatest values each pixel may take, if the threat is such a box."""
+        if self.eps is None or self.norm != "linf":
+            return None
+        reach = self.restrict(self.radius(clean).expand_as(clean))
+        return (clean - reach).clamp_min(0.0), (clean + reach).clamp_max(1.0)
+
     def allows(self, clean: NDArray[np.float32], adv: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Tell which rows keep the budget and the region, rounding aside."""
         allowed = np.ones(len(clean), dtype=np.bool_)

@@ -136,6 +136,8 @@ class _State:
     def __post_init__(self) -> None:
         self.views, self.filters = self.attack.views(), self.attack.filters()
         self.size = self.threat.radius(self.clean) * self.attack.step_ratio / self.attack.steps
+        # One clamp between fixed bounds is what projecting onto a box amounts to.
+        self.box = self.threat.box(self.clean)
 
     @property
     def sees_plainly(self) -> bool:
@@ -176,8 +178,10 @@ class _State:
             if self.velocity is not None:
                 slope = slope + attack.momentum * self.velocity
             self.velocity = slope
-        moved = x + self.size * self.threat.steepest(slope)
-        return margin, self.threat.project(self.clean, moved)
+        moved = torch.addcmul(x, self.size, self.threat.steepest(slope))
+        if self.box is None:
+            return margin, self.threat.project(self.clean, moved)
+        return margin, torch.clamp(moved, *self.box)
 
     def _gradient(self, at: torch.Tensor, turn: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return margin and gradient, averaged over the copies of all views."""

@@ -88,9 +88,9 @@ class Attack(ABC):
     ) -> AttackResult:
         """Attack every pair of a probe and measure what came out."""
         self.check(oracle, probe, threat)
-        won_clean = oracle.verify(probe.images) > 0
+        images, margin = probe.images.copy(), oracle.verify(probe.images)
+        won_clean = margin > 0
         rows = np.flatnonzero(~won_clean)
-        images = probe.images.copy()
         if rows.size:
             window = oracle.part(rows, access=self.access)
             games, rules = probe.take(rows), threat.take(rows)
@@ -99,8 +99,8 @@ class Attack(ABC):
                 made = self.run(window, games, rules, rng)
             except BudgetExhausted:
                 made = window.best
-            images[rows] = self._choose(window, games, rules, made)
-        return _judge(oracle, probe, threat, images, won_clean)
+            images[rows], margin[rows] = self._choose(window, games, rules, made)
+        return _judge(oracle, probe, threat, images, margin, won_clean)
 
     def check(self, oracle: Oracle, probe: Probe, threat: Threat) -> None:
         """Raise unless this attack can be run so."""
@@ -129,24 +129,37 @@ class Attack(ABC):
         """Return the hyper-parameters as JSON values; ``make_attack`` takes them back."""
         return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
-    def _choose(self, oracle: Oracle, probe: Probe, threat: Threat, made: Images) -> Images:
-        """Return the run's own picture, or the closest win where that is better."""
+    def _choose(
+        self, oracle: Oracle, probe: Probe, threat: Threat, made: Images
+    ) -> tuple[Images, NDArray[np.float32]]:
+        """Return the run's own picture, or the closest win where that is better; its margin too."""
         made = np.where(np.isfinite(made), made, probe.images).astype(np.float32)
-        made = threat.project(probe.images, made)
+        images = threat.project(probe.images, made)
         found = np.isfinite(oracle.best_distance)
-        lost = ~(oracle.verify(made) > 0)
-        farther = np.zeros(len(made), dtype=np.bool_)
+        best = np.zeros(len(images), dtype=np.bool_)
         if self.seeks == "smallest":
             # Projecting moves pixels by a rounding error; the win as it was asked is preferred.
-            farther = threat.distance(probe.images, made) > oracle.best_distance - _ROUNDING
-        return np.where((found & (lost | farther))[:, None, None, None], oracle.best, made)
+            farther = threat.distance(probe.images, images) > oracle.best_distance - _ROUNDING
+            best = found & farther
+            images[best] = oracle.best[best]
+        margin = oracle.verify(images)
+        lost = np.flatnonzero(found & ~best & ~(margin > 0))
+        if lost.size:
+            images[lost] = oracle.best[lost]
+            margin[lost] = oracle.part(lost).verify(images[lost])
+        return images, margin
 
 
 def _judge(
-    oracle: Oracle, probe: Probe, threat: Threat, images: Images, won_clean: Flags
+    oracle: Oracle,
+    probe: Probe,
+    threat: Threat,
+    images: Images,
+    margin: NDArray[np.float32],
+    won_clean: Flags,
 ) -> AttackResult:
-    rounded = round8(images)
-    margin, margin_8bit = oracle.verify(images), oracle.verify(rounded)
+    # An oracle that rounds whatever it is shown has seen the 8-bit picture already.
+    margin_8bit = margin if oracle.quantise else oracle.verify(round8(images))
     distance = threat.distance(probe.images, images).astype(np.float64)
     allowed = threat.allows(probe.images, images)
     return AttackResult(

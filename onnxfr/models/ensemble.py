@@ -101,6 +101,9 @@ def joined_gradient(
         with torch.no_grad():
             others = [other() for k, other in enumerate(margins) if k != leader]
         return torch.stack([values.detach(), *others]).mean(0), gradient
+    if mode == "margin" and len(margins) == 1:
+        values = margins[0]()
+        return values.detach(), torch.autograd.grad(values.sum(), image)[0]
     total = torch.zeros_like(image)
     seen = []
     for left, margin in zip(reversed(range(len(margins))), margins, strict=True):

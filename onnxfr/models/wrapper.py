@@ -21,6 +21,7 @@ from onnxfr.errors import CardError, DataError, ModelError, UnsupportedOperator
 from onnxfr.models.card import CARD_FILE, MODEL_FILE, Card, read_card
 from onnxfr.models.geometry import fit, fit_array
 from onnxfr.models.graph import to_torch
+from onnxfr.models.memory import keep_freed_memory
 from onnxfr.models.ort import OrtEngine
 from onnxfr.models.store import file_digest
 from onnxfr.models.torch_layout import fastest_layout
@@ -125,6 +126,7 @@ class OnnxModel(FRModel):
                 except UnsupportedOperator as refusal:
                     self._refusal = refusal
                     raise
+                keep_freed_memory()
                 module = module.to(device=device, dtype=dtype)
                 self._layouts[key] = torch.contiguous_format
                 if dtype == torch.float32 and self.card.batch == "dynamic":

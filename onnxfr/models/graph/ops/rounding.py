@@ -16,15 +16,9 @@ from torch import Tensor
 class _Through(torch.autograd.Function):
     """Round in the forward pass, hand the gradient on unchanged in the backward pass."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x: Tensor, towards_zero: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, towards_zero: bool) -> Tensor:
         return torch.trunc(x) if towards_zero else torch.round(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
