@@ -1,7 +1,8 @@
 """DDN: direction from the gradient, length from the last answer (Rony et al. 2019).
 
 The first length is what the clean gradient promises instead of a fixed 1, so that the attack does
-not depend on picture size or model.
+not depend on picture size or model. In the end a few decisions find the boundary on the way to the
+closest win, which lies within the last change of length.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar, Literal
 import torch
 
 from onnxfr.attacks.base import Attack, register
+from onnxfr.attacks.white_box._boundary import pull_in
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -49,6 +51,7 @@ class DDN(Attack):
             change = change * (length / size).reshape(-1, 1, 1, 1)
             change = (clean + change).clamp(0.0, 1.0) - clean
         oracle.decide(clean + change)
+        pull_in(oracle, clean, self.gamma)
         return oracle.best
 
 
