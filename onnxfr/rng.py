@@ -24,6 +24,7 @@ class RowRng:
     """One generator per row of a batch; every draw is stacked in row order."""
 
     def __init__(self, seed: int, row_ids: Sequence[str], purpose: str = "") -> None:
+        self._seed, self._row_ids = seed, tuple(row_ids)
         self.streams = [stream(seed, purpose, row_id) for row_id in row_ids]
 
     def __len__(self) -> int:
@@ -32,8 +33,13 @@ class RowRng:
     def take(self, rows: Sequence[int] | NDArray[np.intp]) -> RowRng:
         """Return a view on some rows that shares (and advances) their streams."""
         view = RowRng.__new__(RowRng)
+        view._seed, view._row_ids = self._seed, tuple(self._row_ids[int(i)] for i in rows)
         view.streams = [self.streams[int(i)] for i in rows]
         return view
+
+    def anew(self, purpose: str) -> RowRng:
+        """Return fresh streams of the same seed and rows for another purpose."""
+        return RowRng(self._seed, self._row_ids, purpose)
 
     def normal(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Standard normal values, ``(rows, *shape)``."""

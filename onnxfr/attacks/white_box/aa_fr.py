@@ -2,8 +2,9 @@
 
 APGD on the cosine from a random start, APGD on the margin from the clean picture (the two losses
 climb alike, so it is the start that sets them apart), FAB on the margin, then the score-based
-Square where gradients may lie; each is run only on pairs still unbeaten. A version never changes:
-another choice of attacks or settings gets another number.
+Square where gradients may lie; each is run only on pairs still unbeaten, with the random draws it
+would have on its own, so that no pair that one of them wins by itself is left. A version never
+changes: another choice of attacks or settings gets another number.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class AAFR(Attack):
                 continue
             window = oracle.part(rows)
             stage = make_attack(name, settings)
+            draws = rng.take(rows).anew(stage.label)
             try:
-                made = stage.run(window, probe.take(rows), threat.take(rows), rng.take(rows))
+                made = stage.run(window, probe.take(rows), threat.take(rows), draws)
             except BudgetExhausted:
                 made = window.best
             won = np.isfinite(window.best_distance)
