@@ -26,11 +26,13 @@ from onnxfr.evaluators.attacked import (
     fight,
     games_for,
     is_randomised,
+    needs_of,
     records_of,
     unplayed,
 )
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
+from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
@@ -93,6 +95,8 @@ class WhiteBox(Evaluator):
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return the cells: checks first, then every attack, norm and budget by blocks."""
         made = {text: make_attack(text) for text in self.attacks}
+        if any("landmarks" in needs_of(attack) for attack in made.values()):
+            check_landmarks(self.landmarks)
         cells = []
         for model in context.models:
             for data in context.data:
@@ -146,7 +150,7 @@ class WhiteBox(Evaluator):
                     for number, block in enumerate(blocks):
                         shown = [name for name in drawn[: self.examples] if name in block]
                         own = {"attack": attack.parameters(), "shown": shown}
-                        if attack.needs:
+                        if "landmarks" in needs_of(attack):
                             own["landmarks"] = self.landmarks
                         cells.append(
                             context.cell(

@@ -201,6 +201,17 @@ def test_a_model_without_gradients_is_reported_not_failed(
     assert result.metric == "unplayable_pairs"
 
 
+@pytest.mark.parametrize("attack", ["lgc", "lgc+dim", "smallest:lgc+tim"])
+def test_landmarks_are_asked_for_at_once_and_reach_every_attack_that_needs_them(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, attack: str
+) -> None:
+    context, asked = Context(tmp_path), {"attacks": [attack], "pairs": 2, "checks": 0}
+    with pytest.raises(SpecError, match="needs facial landmarks"):
+        plan_of(context, toy_model, toy_faces, asked)
+    plan = plan_of(context, toy_model, toy_faces, asked | {"landmarks": "accept-licence"})
+    assert {cell.params["landmarks"] for cell in plan.cells} == {"accept-licence"}
+
+
 def test_costs_and_parameters(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
     assert expected_gradients(make_attack("bim")) == 20
     assert expected_gradients(make_attack("si+dim(steps=10)")) == 50
