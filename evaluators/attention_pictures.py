@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxfr.errors import UnsupportedModel
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
 from onnxfr.models.attention import attention
 from onnxfr.models.geometry import fit_array
@@ -17,6 +19,17 @@ _STRENGTH = 0.55
 
 Picture = NDArray[np.float32]
 """``(3, H, W)`` in [0, 1]."""
+
+
+def attention_columns(
+    model: FRModel, clean: Picture, attacked: Picture, reference: Picture
+) -> dict[str, Any]:
+    """Return the maps of both pictures as columns of a record, or why there are none."""
+    try:
+        pictures = attention_pictures(model, [clean, attacked], reference)
+    except UnsupportedModel as reason:
+        return {"attention_note": str(reason)}
+    return {"clean_attention": pictures[0], "adversarial_attention": pictures[1]}
 
 
 def attention_pictures(

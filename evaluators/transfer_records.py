@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onnxfr.errors import DataError, UnsupportedModel
+from onnxfr.errors import DataError
 from onnxfr.evaluators.attacked import Rules, identity_of, pictures_of, unplayed
-from onnxfr.evaluators.attention_pictures import attention_pictures
+from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.crafting import Answers, ask, fooled
 from onnxfr.evaluators.games import Games, clean_threshold, load_games
 from onnxfr.evaluators.surrogates import knowledge
@@ -155,16 +155,12 @@ class Batch:
             if name not in shown:
                 continue
             assert own.probe.references is not None, "games are made with their references"
-            try:
-                pictures = attention_pictures(
-                    self.context.model(target),
-                    [own.probe.images[k], round8(self.made[k])],
-                    own.probe.references[k],
-                )
-            except UnsupportedModel as reason:
-                found[k] = {"attention_note": str(reason)}
-            else:
-                found[k] = {"clean_attention": pictures[0], "adversarial_attention": pictures[1]}
+            found[k] = attention_columns(
+                self.context.model(target),
+                own.probe.images[k],
+                round8(self.made[k]),
+                own.probe.references[k],
+            )
         return found
 
 

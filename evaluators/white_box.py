@@ -9,6 +9,7 @@ interruptions change float rounding at most.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from onnxfr.checks import examine
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import (
     EOT_SAMPLES,
+    Fought,
     Precision,
     Rules,
     fight,
@@ -30,10 +32,12 @@ from onnxfr.evaluators.attacked import (
     records_of,
     unplayed,
 )
+from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
 from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.white_box_results import results_of
+from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat, read_eps
@@ -45,6 +49,8 @@ Budget = Annotated[float, BeforeValidator(read_eps)]
 CHECKS = "checks"
 """The method of the cells that hold flags instead of pairs."""
 
+_LOOKS = dict.fromkeys(("clean_attention", "adversarial_attention", "attention_note"))
+"""Columns of the attention maps, empty for all but the first pair shown."""
 _MOST_ROWS = 50
 _PRIORITY = 50.0
 _RUNS_OF_A_SEARCH = {"ours": 3, "robfr": 13}
@@ -193,6 +199,10 @@ class WhiteBox(Evaluator):
         else:
             fought = fight(model, games.probe, attack, rules)
             records = records_of(pairs, games, fought, cell.params["shown"])
+            records = [
+                _LOOKS | record | _looks(model, games, fought, record["pair"], cell.params["shown"])
+                for record in records
+            ]
         context.report(len(records), len(records))
         return [{"seeks": attack.seeks} | record | common for record in records]
 
@@ -226,6 +236,17 @@ def _rules(cell: Cell, context: Context) -> Rules:
         samples=cell.params["samples"],
         precision=cell.params["precision"],
     )
+
+
+def _looks(
+    model: FRModel, games: Games, fought: Fought, pair: str, shown: Sequence[str]
+) -> dict[str, Any]:
+    """Return where the model looks in the first pair shown, clean and attacked."""
+    if pair not in shown[:1] or pair not in games.probe.ids:
+        return {}
+    k, references = games.probe.ids.index(pair), games.probe.references
+    assert references is not None, "games are made with their references"
+    return attention_columns(model, games.probe.images[k], fought.result.images[k], references[k])
 
 
 def _flags(context: Context, cell: Cell, games: Games, rules: Rules) -> list[dict[str, Any]]:

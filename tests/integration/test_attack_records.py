@@ -21,7 +21,7 @@ from onnxfr.models.admission import admit
 from onnxfr.runs.store import RunStore
 
 WHITE_BOX = {
-    "attacks": '["pgd(steps=3)", "smallest:bim(steps=3)", "fmn(steps=6)", "aa_fr"]',
+    "attacks": '["pgd(steps=3)", "smallest:bim(steps=3)", "fmn(steps=6)", "apgd(steps=4)"]',
     "linf": '["1/255"]',
     "l2": '["0.5/255"]',
     "precision": '"float64"',

@@ -36,6 +36,10 @@ _PICTURES = (
     ("difference_picture", "change"),
     ("reference_picture", "reference"),
 )
+_LOOKS = (
+    ("clean_attention", "where the model looks in the clean picture"),
+    ("adversarial_attention", "where it looks in the attacked one"),
+)
 
 
 @SECTIONS.register("white_box")
@@ -195,6 +199,12 @@ def _strips(group: Attacked) -> list[dict[str, Any]]:
             "pictures": [
                 {"uri": data_uri(row[column]), "name": name} for column, name in _PICTURES
             ],
+            "looks": [
+                {"uri": data_uri(row[column]), "name": name}
+                for column, name in _LOOKS
+                if row.get(column) is not None
+            ],
+            "note": row.get("attention_note"),
         }
         for row in rows
     ]

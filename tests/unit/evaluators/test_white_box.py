@@ -153,6 +153,17 @@ def test_example_pictures_are_kept_for_the_first_pairs_only(
     assert all(row["difference_gain"] > 1 for row in shown)
 
 
+def test_the_first_pair_shown_tells_where_the_model_looks_or_why_not(
+    finished: tuple[pa.Table, list[Result]],
+) -> None:
+    played = [row for row in finished[0].to_pylist() if row["method"] != "checks"]
+    for row in played:
+        told = row["attention_note"] is not None or row["clean_attention"] is not None
+        assert told == (row["clean_picture"] is not None)
+        assert (row["clean_attention"] is None) == (row["adversarial_attention"] is None)
+    assert any(row["clean_picture"] is not None for row in played)
+
+
 def test_a_shattered_gradient_is_caught_end_to_end(tmp_path: Path, toy_faces: Path) -> None:
     """A real file with a rounding layer: no gradient passes, and the lights must say so."""
     model = make_model(tmp_path / "shattered", grey_levels=16)
