@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
 from onnxfr.metrics.attack_success import attack_success
 from onnxfr.metrics.bootstrap import bootstrap
@@ -229,11 +230,12 @@ def _resampled(
         who.update({name: (left, right) for name, left, right in rows})
     first, second = ([who[name][side] for name in pair.tolist()] for side in (0, 1))
     mean = float(share.mean())
+    # Where nothing varies, resampling would claim certainty: the rule of three does not.
+    reach = rule_of_three(pair.size)
+    wide = max(mean - reach, least), min(mean + reach, 1.0)
+    careful = Estimate(mean, *wide, pair.size, "rule of three")
     if len({*first, *second}) < 3 or np.ptp(share) == 0:
-        # Nothing varies, so that resampling would claim certainty: the rule of three does not.
-        reach = rule_of_three(pair.size)
-        low, high = max(mean - reach, least), min(mean + reach, 1.0)
-        return Estimate(mean, low, high, pair.size, "rule of three")
+        return careful
 
     def statistic(weights: Floats) -> Floats:
         total = weights.sum(axis=1)
@@ -241,7 +243,10 @@ def _resampled(
         np.divide(weights @ share, total, out=values, where=total > 0)
         return values
 
-    found = bootstrap(statistic, first, second, seed=_SEED, resamples=_RESAMPLES)
+    try:
+        found = bootstrap(statistic, first, second, seed=_SEED, resamples=_RESAMPLES)
+    except MetricError:  # so few people that many resamples hold no pair
+        return careful
     return Estimate(
         mean, min(found.low, mean), max(found.high, mean), pair.size, found.method, found.level
     )

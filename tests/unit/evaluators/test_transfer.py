@@ -167,3 +167,17 @@ def test_means_leave_out_the_diagonal_and_attacks_are_compared_pair_by_pair() ->
     assert gain.value == pytest.approx(0.4) and gain.low > 0
     assert found["transfer_gain_p", "all models", "lgc - mim", ""].value < 0.05
     assert found["asr_level", "c", "mim", "level=Z"].value == pytest.approx(0.2)
+
+
+def test_a_handful_of_people_gives_a_wide_interval_instead_of_an_error() -> None:
+    rows = [
+        row("mim", source, target, pair, source == target or pair == 0)
+        | {"left_identity": f"left {pair}", "right_identity": f"right {pair}"}
+        for source in "ab"
+        for target in "ab"
+        for pair in range(3)
+    ]
+    found = {(r.metric, r.model): r for r in Transfer().summarise(pa.Table.from_pylist(rows))}
+    mean = found["transfer_mean", "all models"]
+    assert mean.value == pytest.approx(1 / 3)
+    assert (mean.low, mean.high) == (0.0, 1.0)
