@@ -1,13 +1,18 @@
-"""Compares our decision attacks with Foolbox's and ART's at equal numbers of questions.
+r"""Compares our query attacks with Foolbox's, ART's and torchattacks' at equal questions.
 
     python benchmarks/decision_peers.py w600k_mbf --threshold 0.2185 --data LFW \
         --peer-python OTHER/bin/python --pairs 10 --queries 2000 --out results.jsonl
 
 LFW is a folder with ``lfw_112/`` and ``pairs.txt``. OTHER is an environment with foolbox 3.3.4,
-adversarial-robustness-toolbox 1.20.1, torch and onnxruntime. All play the same pairs from the same
-starts (the reference, or the nearest face of other people that is not taken for it). Distances are
-root mean square changes in grey levels. ``--out`` keeps every finished pair's curve: the same
-command goes on where it was stopped, and ``--table`` only prints what is there.
+adversarial-robustness-toolbox 1.20.1, torchattacks 3.5.1, torch, onnxruntime and onnxfr. All play
+the same pairs; decision attacks (l2) begin at the same starts: the reference, or the nearest face
+of other people that is not taken for it. Distances are root mean square changes in grey levels;
+Square (linf, budget ``--eps``) is judged by how many questions its first win took.
+
+``--out`` keeps one line per pair and attack, so the same command goes on where it was stopped, and
+``--table`` only prints what is there: medians over the pairs, and for every attack that a peer has
+too the median over the pairs of our distance as a share of the peer's, with a 95 % bootstrap
+interval.
 """
 
 from __future__ import annotations
@@ -19,26 +24,30 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxfr.attacks import make_attack
 from onnxfr.data.images import decode, to_images
 from onnxfr.models.wrapper import OnnxModel, load_model
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
-from onnxfr.threat import Threat
+from onnxfr.rng import stream
+from onnxfr.threat import Threat, read_eps
 from onnxfr.types import Goal, Images
 
 PEERS = (
-    *(("foolbox", "boundary"), ("foolbox", "hopskipjump"), ("art", "boundary")),
-    *(("art", "hopskipjump"), ("art", "geoda"), ("art", "sign_opt")),
+    *(("foolbox", "hopskipjump"), ("art", "hopskipjump"), ("foolbox", "boundary")),
+    *(("art", "boundary"), ("art", "geoda"), ("art", "sign_opt")),
+    *(("torchattacks", "square"), ("art", "square")),
 )
 OURS = (
-    *("boundary", "evolutionary", "hopskipjump", "qeba", "tangent", "cgba", "surfree", "geoda"),
-    *("sign_opt", "opt"),
+    *("hopskipjump", "boundary", "geoda", "sign_opt", "square", "evolutionary", "tangent"),
+    *("surfree", "cgba", "qeba", "opt"),
 )
 MARKS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 POOL = 16
@@ -79,26 +88,36 @@ def with_starts(model: OnnxModel, probe: Probe, goal: Goal, threshold: float) ->
     return replace(probe, starts=probe.pool[nearest])
 
 
-def play_ours(model: OnnxModel, name: str, probe: Probe, goal: Goal, options: Any) -> list[Line]:
-    """Return our curves, one line per pair."""
-    threat = Threat(norm="l2", max_queries=options.queries)
-    oracle = Oracle(model, probe, threat, goal=goal, threshold=options.threshold, device="cpu")
-    start = time.perf_counter()
-    result = make_attack(name)(oracle, probe, threat, seed=options.seed)
-    seconds = (time.perf_counter() - start) / len(probe)
-    lines = []
-    for row in range(len(probe)):
+def threat_of(name: str, options: Any) -> Threat:
+    """Return the rules an attack is compared under."""
+    if name == "square":
+        return Threat(norm="linf", eps=options.eps, max_queries=options.queries)
+    return Threat(norm="l2", max_queries=options.queries)
+
+
+def play_ours(
+    model: OnnxModel, name: str, probe: Probe, goal: Goal, pairs: list[int], options: Any
+) -> Iterator[Line]:
+    """Yield our curves, one line per pair."""
+    threat, some = threat_of(name, options), probe.take(np.array(pairs))
+    oracle = Oracle(model, some, threat, goal=goal, threshold=options.threshold, device="cpu")
+    start = time.process_time()
+    result = make_attack(name)(oracle, some, threat, seed=options.seed)
+    seconds = (time.process_time() - start) / len(pairs)
+    for row, pair in enumerate(pairs):
         curve = [(e.queries, e.distance) for e in result.trace if e.row == row]
         queries = int(result.queries[row])
-        lines.append({"pair": row, "curve": curve, "queries": queries, "seconds": seconds})
-    return lines
+        yield {"pair": pair, "curve": curve, "queries": queries, "seconds": seconds}
 
 
-def play_peer(who: str, name: str, probe: Probe, goal: Goal, options: Any) -> Iterator[Line]:
+def play_peer(
+    who: str, name: str, probe: Probe, goal: Goal, pairs: list[int], options: Any
+) -> Iterator[Line]:
     """Yield a peer's curves as its environment finishes them."""
     job = {
         **{"who": who, "attack": name, "goal": goal.value, "queries": options.queries},
         **{"threshold": options.threshold, "seed": options.seed, "threads": options.threads},
+        **{"norm": threat_of(name, options).norm, "eps": options.eps, "pairs": pairs},
         "model": str(options.folder / "model.onnx"),
     }
     worker = Path(__file__).with_name("_decision_peers_worker.py").resolve()
@@ -116,28 +135,78 @@ def play_peer(who: str, name: str, probe: Probe, goal: Goal, options: Any) -> It
             raise SystemExit(f"{who}'s {name} failed in {options.peer_python}; see above")
 
 
-def at_marks(line: Line, marks: list[int]) -> list[float]:
-    """Return the distance a pair had reached after each number of questions, in grey levels."""
-    reached = []
-    for mark in marks:
-        closer = [distance for queries, distance in line["curve"] if queries <= mark]
-        reached.append(255 * min(closer, default=np.inf))
-    return reached
+def condensed(line: Line, name: str, options: Any) -> Line:
+    """Return a pair's line with what the table needs of its curve."""
+    kept = {"pair": line["pair"], "queries": line["queries"], "seconds": round(line["seconds"], 2)}
+    kept["seed"] = options.seed
+    if name == "square":
+        won = [asked for asked, far in line["curve"] if far <= options.eps + 1e-6]
+        return kept | {"eps": options.eps, "won_at": min(won, default=None)}
+    reached = {}
+    for mark in (mark for mark in MARKS if mark <= options.queries):
+        closer = [far for asked, far in line["curve"] if asked <= mark]
+        reached[str(mark)] = round(255 * min(closer), 4) if closer else None
+    return kept | {"reached": reached}
 
 
-def print_table(lines: list[Line], queries: int) -> None:
-    """Print medians over the pairs, one line per goal and attack."""
-    marks = [mark for mark in MARKS if mark <= queries]
-    print("median distance in grey levels; pairs; questions per second")
-    print(f"{'goal':<13}{'who':<9}{'attack':<13}" + "".join(f"{m:>8}" for m in marks))
+def print_table(lines: list[Line]) -> None:
+    """Print medians over the pairs and the ratios of ours to each peer's."""
+    attacks = [("onnxfr", name) for name in OURS] + list(PEERS)
     for goal in Goal:
-        for who, name in (*((("onnxfr", name)) for name in OURS), *PEERS):
-            mine = [x for x in lines if (x["goal"], x["who"], x["attack"]) == (goal, who, name)]
-            if mine:
-                median = np.median([at_marks(line, marks) for line in mine], axis=0)
-                rate = sum(x["queries"] for x in mine) / sum(x["seconds"] for x in mine)
-                cells = "".join(f"{value:8.2f}" for value in median)
-                print(f"{goal:<13}{who:<9}{name:<13}{cells}   n={len(mine)}  {rate:.0f}/s")
+        found = {key: _by_pair(lines, goal, *key) for key in attacks}
+        marks = sorted({int(m) for x in lines if x["goal"] == goal for m in x.get("reached", {})})
+        print(f"\n{goal}: median distance in grey levels after so many questions")
+        print(f"{'':<25}" + "".join(f"{mark:>22}" for mark in marks))
+        for (who, name), pairs in found.items():
+            if pairs and name != "square":
+                asked = max(x["queries"] for x in pairs.values())
+                cells = [np.median(_reached(pairs, mark)) for mark in marks if mark <= asked]
+                text = "".join(f"{cell:22.2f}" for cell in cells)
+                text += f"{'–':>22}" * (len(marks) - len(cells))
+                rate = sum(x["queries"] for x in pairs.values())
+                rate /= max(sum(x["seconds"] for x in pairs.values()), 1e-9)
+                print(f"{who:<12} {name:<12}{text}   n={len(pairs)}  {rate:.0f} per CPU second")
+        for who, name in PEERS:
+            ours, theirs = found["onnxfr", name], found[who, name]
+            both = sorted(set(ours) & set(theirs))
+            if both and name != "square":
+                text = "".join(f"{_ratio(ours, theirs, both, mark):>22}" for mark in marks)
+                print(f"ours / {who:<6}{name:<12}{text}   n={len(both)}")
+        _print_square(found)
+
+
+def _by_pair(lines: list[Line], goal: Goal, who: str, name: str) -> dict[int, Line]:
+    wanted = (goal, who, name)
+    return {x["pair"]: x for x in lines if (x["goal"], x["who"], x["attack"]) == wanted}
+
+
+def _reached(pairs: dict[int, Line], mark: int) -> NDArray[np.float64]:
+    found = [line["reached"].get(str(mark)) for line in pairs.values()]
+    return np.array([np.inf if value is None else value for value in found], dtype=np.float64)
+
+
+def _ratio(ours: dict[int, Line], theirs: dict[int, Line], both: list[int], mark: int) -> str:
+    """Return the median over pairs of our share of the peer's distance, and its interval."""
+    mine = _reached({pair: ours[pair] for pair in both}, mark)
+    other = _reached({pair: theirs[pair] for pair in both}, mark)
+    ratio = np.where(np.isinf(mine) & np.isinf(other), 1.0, mine / other)
+    draws = stream(0, "bootstrap", mark).integers(0, len(ratio), (2000, len(ratio)))
+    low, high = np.quantile(np.median(ratio[draws], axis=1), [0.025, 0.975])
+    return f"{np.median(ratio):.3f} [{low:.2f}, {high:.2f}]"
+
+
+def _print_square(found: dict[tuple[str, str], dict[int, Line]]) -> None:
+    for (who, name), pairs in found.items():
+        if pairs and name == "square":
+            at = np.array([x["won_at"] or np.inf for x in pairs.values()])
+            cells = "".join(f"{mark:>7}: {np.mean(at <= mark):5.0%}" for mark in MARKS[:5])
+            eps = next(iter(pairs.values()))["eps"]
+            print(f"{who:<12} square won within {255 * eps:.3g}/255 after{cells}   n={len(pairs)}")
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return what was measured so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main() -> None:
@@ -145,42 +214,42 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--threshold", type=float, required=True)
     parser.add_argument("--data", type=Path, required=True, help="folder of lfw_112 and pairs.txt")
-    parser.add_argument("--peer-python", help="Python that has Foolbox and ART; else ours only")
+    parser.add_argument("--peer-python", help="Python that has the peers; else ours only")
     parser.add_argument("--pairs", type=int, default=10, help="pairs a goal")
     parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--eps", type=read_eps, default=read_eps("6/255"), help="Square's budget")
     parser.add_argument("--attacks", nargs="+", help="only these, ours or peers'")
-    parser.add_argument("--who", nargs="+", default=["onnxfr", "foolbox", "art"])
+    parser.add_argument("--who", nargs="+", default=["onnxfr", "foolbox", "art", "torchattacks"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="print what is there and end")
     options = parser.parse_args()
-    done = options.out.read_text().splitlines() if options.out.exists() else []
-    lines = [json.loads(line) for line in done]
+    lines = read_lines(options.out)
     if options.table:
-        return print_table(lines, options.queries)
+        return print_table(lines)
     model = load_model(options.model, threads=options.threads)
     options.folder = model.folder
+    jobs = [("onnxfr", name) for name in OURS] + (list(PEERS) if options.peer_python else [])
+    probes = {goal: read_probe(options.data, goal, options.pairs) for goal in Goal}
     for goal in Goal:
-        pairs = read_probe(options.data, goal, options.pairs)
-        probe = with_starts(model, pairs, goal, options.threshold)
-        jobs = [("onnxfr", name) for name in OURS] + (list(PEERS) if options.peer_python else [])
-        for who, name in jobs:
-            facts = {"goal": goal.value, "who": who, "attack": name}
-            played = {x["pair"] for x in lines if {k: x[k] for k in facts} == facts}
-            wanted = options.attacks is None or name in options.attacks
-            if who not in options.who or not wanted or len(played) >= len(probe):
-                continue
-            if who == "onnxfr":
-                found = iter(play_ours(model, name, probe, goal, options))
-            else:
-                found = play_peer(who, name, probe, goal, options)
-            for line in found:
-                if line["pair"] not in played:
-                    lines.append(facts | line)
-                    with options.out.open("a") as file:
-                        file.write(json.dumps(lines[-1]) + "\n")
-    print_table(lines, options.queries)
+        probes[goal] = with_starts(model, probes[goal], goal, options.threshold)
+    for (who, name), goal in product(jobs, Goal):
+        facts = {"goal": goal.value, "who": who, "attack": name}
+        played = {x["pair"] for x in lines if {k: x[k] for k in facts} == facts}
+        missing = [pair for pair in range(len(probes[goal])) if pair not in played]
+        wanted = options.attacks is None or name in options.attacks
+        if who not in options.who or not wanted or not missing:
+            continue
+        if who == "onnxfr":
+            found = play_ours(model, name, probes[goal], goal, missing, options)
+        else:
+            found = play_peer(who, name, probes[goal], goal, missing, options)
+        for line in found:
+            lines.append(facts | condensed(line, name, options))
+            with options.out.open("a") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+    print_table(lines)
 
 
 if __name__ == "__main__":

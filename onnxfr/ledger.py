@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,9 @@ from onnxfr.types import Images
 
 Rows = NDArray[np.intp]
 Counts = NDArray[np.int64]
+
+_ROUGH = 1.001
+"""More than a float32 sum of squares of a picture can be wrong by."""
 
 
 class BudgetExhausted(Exception):
@@ -41,9 +45,10 @@ class Ledger:
         self.best_distance: NDArray[np.float64] = np.full(len(clean), np.inf)
         self.trace: list[Improvement] = []
 
-    def charge_queries(self, rows: Rows) -> NDArray[np.bool_]:
-        """Charge decisions or scores; return which of them the caps allow."""
-        return self._charge(self.queries, rows)
+    def charge_queries(self, rows: Rows) -> tuple[Rows, Counts]:
+        """Charge decisions or scores; return which the caps allow, and each one's number."""
+        numbers = self.queries[rows] + _how_often_before(rows) + 1
+        return np.flatnonzero(self._charge(self.queries, rows)), numbers
 
     def charge_gradients(self, rows: Rows) -> NDArray[np.bool_]:
         """Charge gradients; return which of them the caps allow."""
@@ -74,23 +79,46 @@ class Ledger:
         shape = (-1, *[1] * (gradient.ndim - 1))
         return torch.where(finite.reshape(shape), gradient, torch.zeros_like(gradient))
 
-    def record(self, images: Images, rows: Rows) -> None:
-        """Keep winning pictures that lie within the threat and closer than the row's best."""
+    def record(
+        self,
+        images: Sequence[NDArray[np.float32]],
+        rows: Rows,
+        numbers: Counts | None = None,
+    ) -> None:
+        """Keep winning pictures that lie within the threat and closer than the row's best.
+
+        Args:
+            images: pictures that won.
+            rows: their games.
+            numbers: of the questions that showed it; the last ones if left out.
+        """
+        if not len(images) or images[0].shape != self._clean.shape[1:]:
+            return
+        closer = [k for k, row in enumerate(rows) if self._may_be_closer(images[k], int(row))]
+        if not closer:
+            return
+        numbers = (self.queries[rows] if numbers is None else numbers)[closer]
+        kept, rows = np.stack([images[k] for k in closer]), rows[closer]
         threat = self._threat.take(rows)
-        if images.shape[1:] != self._clean.shape[1:]:
-            return
-        clean = self._clean[places(rows)]
-        distance = threat.distance(clean, images).astype(np.float64)
-        closer = distance < self.best_distance[rows]
-        if not closer.any():
-            return
-        for k in np.flatnonzero(closer & threat.allows(clean, images)):
+        distance = threat.distance(self._clean[rows], kept).astype(np.float64)
+        allowed = threat.allows(self._clean[rows], kept)
+        for k in np.flatnonzero((distance < self.best_distance[rows]) & allowed):
             row = int(rows[k])
             if distance[k] < self.best_distance[row]:
-                self.best[row] = images[k]
+                self.best[row] = kept[k]
                 self.best_distance[row] = distance[k]
-                asked = int(self.queries[row]), int(self.gradients[row])
+                asked = int(numbers[k]), int(self.gradients[row])
                 self.trace.append(Improvement(row, *asked, float(distance[k])))
+
+    def _may_be_closer(self, image: NDArray[np.float32], row: int) -> bool:
+        """Tell by a quick float32 sum whether the exact distance is worth its price."""
+        best = self.best_distance[row]
+        if not np.isfinite(best):
+            return True
+        change = image - self._clean[row]
+        if self._threat.norm == "linf":
+            return bool(max(change.max(), -change.min()) < best)
+        return bool(np.vdot(change, change) < best**2 * change.size * _ROUGH)
 
 
 def _how_often_before(rows: Rows) -> Counts:

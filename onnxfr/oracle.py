@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
-from onnxfr.ledger import BudgetExhausted, Improvement, Ledger, places
+from onnxfr.ledger import BudgetExhausted, Counts, Improvement, Ledger, places
 from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
 from onnxfr.models.comparer import CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
@@ -209,7 +209,7 @@ class Oracle:
         margins, slope, seen = self._differentiate(point, rows, view, hook, turn)
         margins = margins.nan_to_num(nan=LOST)
         if view is None and hook is None:
-            self._record(seen, rows, margins.cpu().numpy())
+            self._record(seen, rows, np.flatnonzero(margins.cpu().numpy() > 0), None)
         return margins, self._ledger.clean_gradient(self._rows[rows], slope)
 
     def verify(self, images: Images) -> NDArray[np.float32]:
@@ -257,25 +257,23 @@ class Oracle:
 
     def _ask(self, x: Images | torch.Tensor, rows: Rows | None) -> NDArray[np.float32]:
         asked = self._asked(x, rows)
-        served = np.flatnonzero(self._ledger.charge_queries(self._rows[asked]))
+        served, numbers = self._ledger.charge_queries(self._rows[asked])
         margins = np.full(len(asked), LOST, dtype=np.float32)
         for chunk in chunks(served, self.batch_size):
             images = self._pictures(x[places(chunk)], asked[chunk])
-            if self.quantise:
-                images = round8(images)
             try:
                 margins[chunk] = self._margins(images, asked[chunk])
             except CallsSpent:
                 raise BudgetExhausted from None
             self._ledger.note_refusals(self._rows[asked[chunk]], margins[chunk] == LOST)
-            self._record(images, asked[chunk], margins[chunk])
+            self._record(images, asked[chunk], np.flatnonzero(margins[chunk] > 0), numbers[chunk])
         return margins
 
     def _pictures(self, points: Images | torch.Tensor, rows: Rows) -> Images:
-        if self._decoder is None:
-            return to_array(points)
-        with torch.no_grad():
-            return to_array(self._decoder(torch.as_tensor(points), rows))
+        if self._decoder is not None:
+            with torch.no_grad():
+                points = self._decoder(torch.as_tensor(points), rows)
+        return round8(to_array(points)) if self.quantise else to_array(points)
 
     def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
         """Return signed margins; no verdict (a picture refused, NaN) is never a win."""
@@ -284,11 +282,12 @@ class Oracle:
         return np.where(np.isnan(found), np.float32(LOST), found).astype(np.float32)
 
     def _record(
-        self, images: Images | torch.Tensor, rows: Rows, margins: NDArray[np.floating]
+        self, images: Images | torch.Tensor, rows: Rows, won: Rows, numbers: Counts | None
     ) -> None:
-        won = np.flatnonzero(margins > 0)
         if self._recording and won.size:
-            self._ledger.record(to_array(images[places(won)]), self._rows[rows[won]])
+            pictures = [to_array(images[k]) for k in won]
+            at = None if numbers is None else numbers[won]
+            self._ledger.record(pictures, self._rows[rows[won]], at)
 
     def _asked(self, x: Images | torch.Tensor, rows: Rows | None) -> Rows:
         asked = np.arange(len(self._rows)) if rows is None else np.asarray(rows, dtype=np.intp)

@@ -2,9 +2,10 @@
 
 A *walk* yields the pictures it wants answered and is sent the answers, so an attack reads as if its
 pair were alone. The driver cuts the questions of all walks into batches of the oracle's full size
-and goes on with whichever walk has its answers: no walk waits for a slower one, and pictures are
-only made when there is room for them in the next batch. Caps are kept here: a walk that wants more
-than its pair has left is asked what is left, and ends.
+and goes on with whichever walk has its answers: no walk waits for a slower one, pictures are only
+made when there is room for them in the next batch, and a pair's walk begins when those before it
+cannot fill a batch. Caps are kept here: a walk that wants more than its pair has left is asked what
+is left, and ends. A walk may use the array it asked about again once it has the answers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Result = TypeVar("Result")
 Walk = Generator[Images, Answers, Result]
 Ask = Callable[[Images, NDArray[np.intp]], Answers]
 
-CHUNK = 32
+CHUNK = 16
 """Most pictures a walk should make at once; a population is asked in pieces of this size."""
 
 
@@ -62,8 +63,8 @@ def drive(
         oracle: whose rows are played.
         ask: ``oracle.decide`` or ``oracle.score``.
         threat: its cap counts.
-        walk_of: makes the walk of a row; called when the row's turn comes, so that only about a
-            batch of rows holds any state at a time.
+        walk_of: makes the walk of a row; called when the row's turn comes, so that at most a batch
+            of rows holds any state at a time.
     """
     ends: list[Picture | None] = [None] * len(oracle)
     left = questions_left(oracle, threat)
@@ -71,18 +72,18 @@ def drive(
     unborn = deque(range(len(oracle)))
     ready: deque[_Turn] = deque()
     asking: deque[_Turn] = deque()
-    pending = 0
+    pending, desk = 0, _Desk(ask, size)
     while unborn or ready or asking:
-        while unborn and len(ready) + len(asking) < size:
-            row = unborn.popleft()
-            ready.append(_Turn(row, walk_of(row)))
-        while ready and pending < size:
+        while (ready or unborn) and pending < size:
+            if not ready:
+                row = unborn.popleft()
+                ready.append(_Turn(row, walk_of(row)))
             turn = ready.popleft()
             if _advance(turn, ends, left):
                 asking.append(turn)
                 pending += len(turn.pictures)
         if asking:
-            pending -= _ask_batch(asking, ready, ask, size)
+            pending -= desk.answer(asking, ready)
     return ends
 
 
@@ -107,25 +108,39 @@ def _advance(turn: _Turn, ends: list[Picture | None], left: NDArray[np.int64]) -
     return True
 
 
-def _ask_batch(asking: deque[_Turn], ready: deque[_Turn], ask: Ask, size: int) -> int:
-    """Ask one batch of the waiting questions; return how many pictures it held."""
-    parts: list[tuple[_Turn, Images]] = []
-    room = size
-    for turn in asking:
-        part = turn.pictures[turn.asked : turn.asked + room]
-        parts.append((turn, part))
-        room -= len(part)
-        if not room:
-            break
-    rows = np.concatenate([np.full(len(part), turn.row) for turn, part in parts])
-    answers = ask(np.concatenate([part for _, part in parts]), rows)
-    start = 0
-    for turn, part in parts:
-        turn.told.append(answers[start : start + len(part)])
-        turn.asked += len(part)
-        start += len(part)
-        if turn.asked == len(turn.pictures):
-            turn.answers = np.concatenate(turn.told)
-            asking.popleft()
-            ready.append(turn)
-    return start
+class _Desk:
+    """Where batches are put together, in memory that is used again: fresh pages are slow."""
+
+    def __init__(self, ask: Ask, size: int) -> None:
+        self._ask, self._size = ask, size
+        self._batch: Images | None = None
+
+    def answer(self, asking: deque[_Turn], ready: deque[_Turn]) -> int:
+        """Ask one batch of the waiting questions; return how many pictures it held."""
+        parts: list[tuple[_Turn, Images]] = []
+        room = self._size
+        for turn in asking:
+            part = turn.pictures[turn.asked : turn.asked + room]
+            parts.append((turn, part))
+            room -= len(part)
+            if not room:
+                break
+        rows = np.repeat([turn.row for turn, _ in parts], [len(part) for _, part in parts])
+        answers = self._ask(self._joined([part for _, part in parts]), rows)
+        start = 0
+        for turn, part in parts:
+            turn.told.append(answers[start : start + len(part)])
+            turn.asked += len(part)
+            start += len(part)
+            if turn.asked == len(turn.pictures):
+                turn.answers = np.concatenate(turn.told)
+                asking.popleft()
+                ready.append(turn)
+        return start
+
+    def _joined(self, parts: list[Images]) -> Images:
+        if len(parts) == 1:
+            return parts[0]
+        if self._batch is None:
+            self._batch = np.empty((self._size, *parts[0].shape[1:]), np.float32)
+        return np.concatenate(parts, out=self._batch[: sum(map(len, parts))])

@@ -322,3 +322,38 @@ def test_a_win_before_jpeg_is_kept_as_it_was_sent(tiny: OnnxModel) -> None:
 def test_a_jpeg_quality_is_checked(tiny: OnnxModel) -> None:
     with pytest.raises(SpecError, match="quality"):
         tiny_game(tiny, tiny_probe(1), Threat(), Goal.DODGE, jpeg=0)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_the_trace_names_the_question_that_won_whatever_the_batch(
+    tiny: OnnxModel, batch: int
+) -> None:
+    probe = tiny_probe(2)
+    assert probe.references is not None
+    threat = Threat(norm="l2")
+    shares = np.array([0.2, 1.0, 0.1, 0.999, 0.998], np.float32)[:, None, None, None]
+    ways, rows = probe.references - probe.images, np.repeat([0, 1], 5)
+    asked = np.concatenate([probe.images[k] + shares * ways[k] for k in range(2)])
+    similarity = tiny.similarity(asked, probe.references[rows]).reshape(2, 5)
+    threshold = float(similarity[:, 0].max() + similarity[:, 4].min()) / 2
+    goal = Goal.IMPERSONATE
+    oracle = Oracle(tiny, probe, threat, goal=goal, threshold=threshold, batch_size=batch)
+    oracle.decide(asked, rows)
+    for row in range(2):
+        mine = [entry for entry in oracle.trace if entry.row == row]
+        assert [entry.queries for entry in mine] == [2, 4, 5]
+        exact = threat.distance(probe.images, probe.references)[row]
+        found = [entry.distance for entry in mine]
+        np.testing.assert_allclose(found, exact * np.array([1, 0.999, 0.998]), rtol=1e-5)
+
+
+def test_a_win_a_hair_closer_is_recorded(tiny: OnnxModel) -> None:
+    """The quick look before the exact distance must not overlook an improvement."""
+    probe = tiny_probe(1)
+    assert probe.references is not None
+    for norm in ("l2", "linf"):
+        oracle = tiny_game(tiny, probe, Threat(norm=norm), Goal.IMPERSONATE)  # type: ignore[arg-type]
+        way = probe.references - probe.images
+        for share in (1.0, 0.99999, 0.99998):
+            oracle.decide(probe.images + np.float32(share) * way)
+        assert len(oracle.trace) == 3

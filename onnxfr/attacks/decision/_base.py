@@ -64,7 +64,10 @@ class Game:
     def towards(self, picture: Picture, share: float) -> Picture:
         """Return the point at a share of the way: on the line, or of the box's radius in linf."""
         if self.norm == "l2":
-            return self.clean + np.float32(share) * (picture - self.clean)
+            way = picture - self.clean
+            way *= np.float32(share)
+            way += self.clean
+            return way
         radius = np.float32(share * self.distance(picture))
         return np.clip(picture, self.clean - radius, self.clean + radius)
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 import numpy as np
 
 from onnxfr.attacks._walks import Picture
-from onnxfr.attacks.decision._base import Game, length, unit
+from onnxfr.attacks.decision._base import Game, length
 
 
 class Circle:
     """The circle over the segment from the clean picture to ``point``, bulging to ``side``."""
 
     def __init__(self, game: Game, point: Picture, side: Picture) -> None:
-        self.clean, self.distance = game.clean, length(point - game.clean)
-        self.along = unit(point - game.clean)
-        self.side = unit(side - np.float32(np.vdot(side, self.along)) * self.along)
+        way = point - game.clean
+        self.distance, self.shape = length(way), way.shape
+        # Rows: along, aside, the clean picture. A point is one product with them.
+        self.plane = np.empty((3, way.size), dtype=np.float32)
+        along, aside, clean = self.plane
+        np.multiply(way.ravel(), np.float32(1 / max(self.distance, 1e-20)), out=along)
+        np.multiply(along, np.float32(-np.vdot(side, along)), out=aside)
+        aside += side.ravel()
+        aside /= np.float32(max(length(aside), 1e-20))
+        clean[:] = game.clean.ravel()
 
     def at(self, angle: float) -> Picture:
         """Return the point at an angle: 0 is the boundary point, a right angle the clean one."""
         reach = self.distance * np.cos(angle)
-        turned = np.float32(reach * np.cos(angle)) * self.along
-        turned += np.float32(reach * np.sin(angle)) * self.side
-        turned += self.clean
-        return np.clip(turned, 0, 1, out=turned)
+        shares = np.array([reach * np.cos(angle), reach * np.sin(angle), 1], dtype=np.float32)
+        turned: Picture = shares @ self.plane
+        return np.clip(turned, 0, 1, out=turned).reshape(self.shape)
 
     def at_share(self, share: float) -> Picture:
         """Return the point at a share of the right angle, counted from the clean picture."""

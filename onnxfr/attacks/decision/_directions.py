@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.attacks._walks import Picture
+from onnxfr.rng import gaussian
 from onnxfr.types import Images
 
 Shape = tuple[int, int, int]
@@ -32,11 +33,13 @@ class Directions(ABC):
     def raw(self, random: np.random.Generator, count: int) -> Images:
         """Draw directions of any length."""
 
-    def draw(self, random: np.random.Generator, count: int) -> Images:
-        """Draw ``count`` directions of length 1."""
+    def draw(self, random: np.random.Generator, count: int, length: float = 1.0) -> Images:
+        """Draw ``count`` directions of a length."""
         found = self.raw(random, count)
-        flat = found.reshape(count, -1)
-        found /= np.sqrt(np.einsum("nd,nd->n", flat, flat))[:, None, None, None] + 1e-20
+        for direction in found:
+            size = np.sqrt(np.vdot(direction, direction))
+            # A scalar of double precision would make the whole pass one of double precision.
+            direction *= np.float32(length / max(float(size), 1e-20))
         return found
 
 
@@ -48,7 +51,7 @@ class White(Directions):
 
     def raw(self, random: np.random.Generator, count: int) -> Images:
         """Draw Gaussian pixels."""
-        return random.standard_normal((count, *self.shape), dtype=np.float32)
+        return gaussian(random, count, self.shape)
 
 
 class Enlarged(Directions):
@@ -60,9 +63,11 @@ class Enlarged(Directions):
 
     def raw(self, random: np.random.Generator, count: int) -> Images:
         """Draw small pictures and enlarge them."""
-        shape = (count, self.shape[0], self.side, self.side)
-        small = random.standard_normal(shape, dtype=np.float32)
-        return np.stack([enlarge(picture, self.shape) for picture in small])
+        small = gaussian(random, count, (self.shape[0], self.side, self.side))
+        found = np.empty((count, *self.shape), dtype=np.float32)
+        for picture, large in zip(small, found, strict=True):
+            enlarge(picture, self.shape, large)
+        return found
 
 
 class Cosine(Directions):
@@ -86,14 +91,16 @@ class Cosine(Directions):
 
     def raw(self, random: np.random.Generator, count: int) -> Images:
         """Draw coefficients and transform them back."""
-        shape = (count, self.shape[0], self.tall, self.wide)
+        shape = (self.shape[0], self.tall, self.wide)
         if self.ternary:
-            waves = random.integers(-1, 2, shape).astype(np.float32)
+            waves = random.integers(-1, 2, (count, *shape), dtype=np.int8).astype(np.float32)
         else:
-            waves = random.standard_normal(shape, dtype=np.float32)
+            waves = gaussian(random, count, shape)
         rows, columns = self._bases()
-        pictures = np.matmul(np.matmul(rows, waves * self.weights), columns.T)
-        return np.asarray(pictures, dtype=np.float32)
+        # The first product is one of tall matrices, so the many small ones are as few as can be.
+        across = np.matmul((waves * self.weights).reshape(-1, self.wide), columns.T)
+        pictures: Images = np.matmul(rows, across.reshape(*waves.shape[:-1], -1))
+        return pictures
 
     def waves(self, picture: Picture) -> NDArray[np.float32]:
         """Return the lowest coefficients of a picture."""
@@ -113,14 +120,24 @@ class Spanned(Directions):
 
     def raw(self, random: np.random.Generator, count: int) -> Images:
         """Mix the basis."""
-        weights = random.standard_normal((count, self.dims), dtype=np.float32)
+        weights = gaussian(random, count, (self.dims,))
         return (weights @ self.basis).reshape(count, *self.shape)
 
 
-def enlarge(small: Picture, shape: Shape) -> Picture:
-    """Return a small picture enlarged bilinearly to a shape."""
-    big = cv2.resize(small.transpose(1, 2, 0), shape[:0:-1], interpolation=cv2.INTER_LINEAR)
-    return np.ascontiguousarray(big.transpose(2, 0, 1))
+def enlarge(small: Picture, shape: Shape, out: Picture | None = None) -> Picture:
+    """Return a small picture enlarged bilinearly to a shape; ``out`` takes it if given."""
+    found = np.empty(shape, dtype=np.float32) if out is None else out
+    for channel, large in zip(small, found, strict=True):
+        cv2.resize(channel, shape[:0:-1], dst=large, interpolation=cv2.INTER_LINEAR)
+    return found
+
+
+def tile(small: Picture, shape: Shape) -> Picture:
+    """Return a small picture enlarged to a shape, each of its values one tile."""
+    for axis in (1, 2):
+        places = np.arange(shape[axis]) * small.shape[axis] // shape[axis]
+        small = np.take(small, places, axis=axis)
+    return small
 
 
 @lru_cache(maxsize=16)

@@ -76,21 +76,28 @@ class Boundary(DecisionAttack):
 def _candidates(
     game: Game, point: Picture, noise: Picture, around: float, inwards: float
 ) -> tuple[Picture, Picture]:
-    """Return a point beside ``point`` on the sphere around the clean picture, and one within."""
+    """Return a point beside ``point`` on the sphere around the clean picture, and one within.
+
+    ``noise`` has length 1.
+    """
     clean, way = game.clean, game.clean - point
     distance = length(way)
     if distance == 0:
         return point, point
-    noise = noise - np.float32(np.vdot(noise, way) / distance**2) * way
-    noise *= around * distance / max(length(noise), 1e-20)
-    turned = noise - way
-    turned *= distance / length(turned)
-    sphere: Picture = np.clip(clean + turned, 0, 1)
+    # The part of the noise across the way has this length, and a right angle with the way.
+    along = float(np.vdot(noise, way)) / distance**2
+    across = np.sqrt(max(1 - (along * distance) ** 2, 1e-20))
+    turn, back = around * distance / across, np.sqrt(1 + around**2)
+    sphere = noise * np.float32(turn / back)
+    sphere -= way * np.float32((1 + turn * along) / back)
+    sphere += clean
+    np.clip(sphere, 0, 1, out=sphere)
     left = clean - sphere
     gap = max(length(left), 1e-20)
     # Clipping moves the point off its sphere: the second step makes up for what that changed.
-    inner = max(inwards * distance + gap - distance, 0.0) / gap
-    return sphere, np.clip(sphere + np.float32(inner) * left, 0, 1)
+    left *= np.float32(max(inwards * distance + gap - distance, 0.0) / gap)
+    left += sphere
+    return sphere, np.clip(left, 0, 1, out=left)
 
 
 def _factor(window: deque[bool], much: float, adaptation: float) -> float:

@@ -7,6 +7,7 @@ towards the clean picture is kept per pair; released code shares it between pair
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,35 +52,36 @@ class Evolutionary(DecisionAttack):
             return
         side = min(self.side, *game.clean.shape[1:])
         shape = (game.clean.shape[0], side, side)
-        covariance, path = np.ones(shape, np.float64), np.zeros(shape, np.float64)
-        bias, won = self.bias, 0
+        covariance, path = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+        bias, won, way = self.bias, 0, game.clean - point
         for step in range(1, self.steps + 1):
             mutation = self._mutation(game, covariance)
-            candidate = self._candidate(game, point, mutation, bias)
+            candidate = self._candidate(game, way, mutation, bias)
             answers = yield candidate[None]
             if answers[0]:
-                point, won = candidate, won + 1
-                path = _PATH_MEMORY * path + np.sqrt(1 - _PATH_MEMORY**2) * mutation
+                way, won = game.clean - candidate, won + 1
+                path = _PATH_MEMORY * path + math.sqrt(1 - _PATH_MEMORY**2) * mutation
                 covariance += _COVARIANCE_RATE * (np.square(path) - covariance)
             if step % _WINDOW == 0:
-                bias, won = bias * np.exp(won / _WINDOW - _WANTED_RATE), 0
+                bias, won = bias * math.exp(won / _WINDOW - _WANTED_RATE), 0
 
     def _mutation(self, game: Game, covariance: Picture) -> Picture:
         """Return small-picture noise on values chosen with probability ~ their variance."""
         chosen = max(1, round(covariance.size * self.chosen))
-        # The largest of log weights plus Gumbel noise: a draw without replacement.
-        keys = np.log(covariance) - np.log(game.random.standard_exponential(covariance.shape))
-        places = np.argpartition(keys, -chosen, axis=None)[-chosen:]
+        # The earliest of waiting times whose rates are the weights: a draw without replacement.
+        waits = game.random.standard_exponential(covariance.shape, dtype=np.float32) / covariance
+        places = np.argpartition(waits, chosen, axis=None)[:chosen]
         mutation = np.zeros(covariance.size, np.float32)
         spread = np.sqrt(covariance.ravel()[places])
-        mutation[places] = game.random.standard_normal(chosen) * spread
+        mutation[places] = game.random.standard_normal(chosen, dtype=np.float32) * spread
         return mutation.reshape(covariance.shape)
 
-    def _candidate(self, game: Game, point: Picture, mutation: Picture, bias: float) -> Picture:
+    def _candidate(self, game: Game, way: Picture, mutation: Picture, bias: float) -> Picture:
         """Return a mutated point as far from the clean picture as the bias wants it."""
-        clean, way = game.clean, game.clean - point
-        noise = enlarge(mutation, clean.shape)
-        noise *= self.mutation * length(way) / max(length(noise), 1e-20)
-        moved = point + np.float32(bias) * way + noise - clean
-        moved *= abs(1 - bias) * length(way) / max(length(moved), 1e-20)
-        return np.clip(clean + moved, 0, 1)
+        clean = game.clean
+        distance, moved = length(way), enlarge(mutation, clean.shape)
+        moved *= np.float32(self.mutation * distance / max(length(moved), 1e-20))
+        moved -= np.float32(1 - bias) * way
+        moved *= np.float32(abs(1 - bias) * distance / max(length(moved), 1e-20))
+        moved += clean
+        return np.clip(moved, 0, 1, out=moved)

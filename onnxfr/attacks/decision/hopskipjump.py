@@ -90,10 +90,10 @@ def estimate_normal(
     sums = np.zeros((2, game.clean.size), np.float32)
     won = 0
     for start in range(0, samples, CHUNK):
-        probes = source.draw(game.random, min(CHUNK, samples - start))
-        probes *= np.float32(reach)
-        probes += point
-        np.clip(probes, 0, 1, out=probes)
+        probes = source.draw(game.random, min(CHUNK, samples - start), reach)
+        for probe in probes:
+            probe += point
+            np.clip(probe, 0, 1, out=probe)
         answers = yield probes
         won += int(answers.sum())
         sums += np.stack([answers, ~answers]).astype(np.float32) @ probes.reshape(len(probes), -1)

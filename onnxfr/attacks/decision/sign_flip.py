@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onnxfr.attacks._walks import Walk
+from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
+from onnxfr.attacks.decision._directions import tile
 from onnxfr.types import Norm
 
 _SHRINK_RANGE = (0.002, 0.1)
@@ -52,17 +52,15 @@ class SignFlip(DecisionAttack):
             won = yield from wins(candidate)
             point = candidate if won else point
             shrink = float(np.clip(shrink * (1.2 if won else 0.93), *_SHRINK_RANGE))
-            change = point - game.clean
-            change[self._blocks(game, flipped)] *= -1
-            candidate = np.clip(game.clean + change, 0, 1)
+            candidate = (point - game.clean) * self._signs(game, flipped)
+            candidate += game.clean
+            np.clip(candidate, 0, 1, out=candidate)
             won = yield from wins(candidate)
             point = candidate if won else point
             flipped = float(np.clip(flipped * (1.2 if won else 0.93), *_FLIPPED_RANGE))
 
-    def _blocks(self, game: Game, share: float) -> NDArray[np.bool_]:
-        """Return which values are in one of the blocks chosen at random."""
-        channels, height, width = game.clean.shape
-        chosen = game.random.random((channels, self.side, self.side)) < share
-        rows = np.arange(height) * self.side // height
-        columns = np.arange(width) * self.side // width
-        return chosen[:, rows[:, None], columns]
+    def _signs(self, game: Game, share: float) -> Picture:
+        """Return -1 in the blocks chosen at random and 1 elsewhere."""
+        shape = (len(game.clean), self.side, self.side)
+        chosen = game.random.random(shape, dtype=np.float32) < share
+        return tile(np.where(chosen, np.float32(-1), np.float32(1)), game.clean.shape)

@@ -7,8 +7,10 @@ by its cap still has something to show, and ends the walk when a picture within 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -52,10 +54,28 @@ class ScoreGame:
         """The Euclidean length of a change that uses up an l2 budget."""
         return self.eps * float(np.sqrt(self.clean.size))
 
+    @cached_property
+    def box(self) -> tuple[Picture, Picture]:
+        """The least and the largest value of each pixel, ``eps`` away at most."""
+        reach = np.full_like(self.clean, self.eps)
+        if self.rules.region is not None:
+            reach *= np.broadcast_to(self.rules.region, (1, *self.clean.shape))[0]
+        return np.maximum(self.clean - reach, 0), np.minimum(self.clean + reach, 1)
+
     def project(self, picture: Picture) -> Picture:
-        """Return the nearest picture that the rules allow."""
-        near: Picture = self.rules.project(self.clean[None], picture[None].astype(np.float32))[0]
-        return near
+        """Return the nearest picture that the rules allow.
+
+        The rules' own projection, in fewer passes over one picture: it is asked about each.
+        """
+        if self.rules.norm == "linf":
+            return np.clip(picture, *self.box)
+        change = picture - self.clean
+        if self.rules.region is not None:
+            change *= np.broadcast_to(self.rules.region, (1, *change.shape))[0]
+        size = math.sqrt(float(np.vdot(change, change)))
+        change *= np.float32(min(self.radius / max(size, 1e-20), 1.0))
+        change += self.clean
+        return np.clip(change, 0, 1, out=change)
 
     def steepest(self, slope: Picture) -> Picture:
         """Return the direction of steepest ascent, of size 1 in the norm."""
@@ -104,7 +124,8 @@ def _watch(walk: Walk[None], game: ScoreGame, shown: Picture) -> Walk[Picture | 
         pictures = next(walk)
         while True:
             # A verifier that answers no number has said nothing good about the picture.
-            margins = np.nan_to_num((yield pictures), nan=LOST, neginf=LOST)
+            answers = yield pictures
+            margins = np.where(answers > LOST, answers, np.float32(LOST))
             for k in np.argsort(-margins, kind="stable"):
                 if margins[k] <= best:
                     break

@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._directions import tile
 from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
 
 _GREY = 1 / 255
@@ -48,16 +49,19 @@ class Bandits(ScoreAttack):
         colours, height, width = game.clean.shape
         shape = (colours, min(self.side, height), min(self.side, width))
         prior = np.zeros(shape, dtype=np.float32)
-        x, reach = game.clean, np.float32(max(self.radius, game.grain))
+        x, reach = game.clean, max(self.radius, game.grain)
         for _ in range(self.steps):
             noise = game.random.standard_normal(shape, dtype=np.float32)
             noise /= np.float32(np.sqrt(noise.size))
             sides = [prior + sign * np.float32(self.explore) * noise for sign in (1, -1)]
-            probes = [x + reach * _even(_tiled(side, game.clean)) for side in sides]
-            margins = yield np.clip(np.stack([*probes, x]), 0, 1)
-            rise = (margins[0] - margins[1]) / (float(reach) * self.explore)
+            asked = np.empty((3, *x.shape), dtype=np.float32)
+            for probe, side in zip(asked, sides, strict=False):
+                np.add(_even(tile(side, x.shape), reach), x, out=probe)
+            asked[2] = x
+            margins = yield np.clip(asked, 0, 1, out=asked)
+            rise = (margins[0] - margins[1]) / (reach * self.explore)
             prior = self._corrected(prior, np.float32(rise) * noise, game.rules.norm == "linf")
-            along = game.steepest(_tiled(prior, game.clean))
+            along = game.steepest(tile(prior, x.shape))
             x = game.project(x + np.float32(self.step_ratio * game.eps) * along)
 
     def _corrected(self, prior: Picture, slope: Picture, linf: bool) -> Picture:
@@ -70,13 +74,8 @@ class Bandits(ScoreAttack):
         return np.asarray(2 * up / (up + down) - 1, dtype=np.float32)
 
 
-def _tiled(small: Picture, like: Picture) -> Picture:
-    """Return the grid enlarged to a picture, each cell one tile."""
-    rows = np.arange(like.shape[1]) * small.shape[1] // like.shape[1]
-    columns = np.arange(like.shape[2]) * small.shape[2] // like.shape[2]
-    return small[:, rows[:, None], columns[None]]
-
-
-def _even(direction: Picture) -> Picture:
-    """Return a direction whose root mean square is 1."""
-    return direction / np.float32(max(float(np.sqrt(np.square(direction).mean())), 1e-20))
+def _even(direction: Picture, size: float) -> Picture:
+    """Scale a direction in place to a root mean square of ``size``."""
+    present = np.sqrt(np.vdot(direction, direction) / direction.size)
+    direction *= np.float32(size / max(float(present), 1e-20))
+    return direction

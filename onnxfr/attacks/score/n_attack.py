@@ -14,6 +14,7 @@ from onnxfr.attacks._walks import CHUNK, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._directions import enlarge
 from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
+from onnxfr.rng import gaussian
 from onnxfr.types import Images
 
 _INSIDE = 0.999
@@ -49,7 +50,7 @@ class NAttack(ScoreAttack):
         mean = np.float32(self.deviation) * game.random.standard_normal(shape, dtype=np.float32)
         bent = np.arctanh((2 * game.clean - 1) * np.float32(_INSIDE))
         for _ in range(self.steps):
-            draws = game.random.standard_normal((self.samples, *shape), dtype=np.float32)
+            draws = gaussian(game.random, self.samples, shape)
             margins = []
             for start in range(0, self.samples, CHUNK):
                 points = mean + np.float32(self.deviation) * draws[start : start + CHUNK]
@@ -60,7 +61,12 @@ class NAttack(ScoreAttack):
             mean = mean + np.float32(self.learning_rate) * slope
 
     def _pictures(self, game: ScoreGame, bent: Images, points: Images) -> Images:
-        shape = game.clean.shape
-        whole = [point if point.shape == shape else enlarge(point, shape) for point in points]
-        pictures: Images = np.asarray(np.tanh(bent + np.stack(whole)) / 2 + 0.5, dtype=np.float32)
-        return np.stack([game.project(picture) for picture in pictures])
+        pictures = np.empty((len(points), *game.clean.shape), dtype=np.float32)
+        for point, picture in zip(points, pictures, strict=True):
+            enlarge(point, game.clean.shape, picture)
+            picture += bent
+            np.tanh(picture, out=picture)
+            picture += 1
+            picture /= 2
+            picture[:] = game.project(picture)
+        return pictures

@@ -69,8 +69,12 @@ class NES(ScoreAttack):
         pairs = max(self.samples // 2, 1)
         for start in range(0, pairs, CHUNK // 2):
             probes = self.probes(game, min(CHUNK // 2, pairs - start))
-            moved = np.concatenate([x + width * probes, x - width * probes])
-            margins = yield np.clip(moved, 0, 1, out=moved)
+            moved = np.concatenate([probes, probes])
+            for k, point in enumerate(moved):
+                point *= width if k < len(probes) else -width
+                point += x
+                np.clip(point, 0, 1, out=point)
+            margins = yield moved
             gain = margins[: len(probes)] - margins[len(probes) :]
             slope += np.tensordot(gain.astype(np.float32), probes, 1)
         return slope

@@ -30,16 +30,17 @@ class SignHunter(ScoreAttack):
 
     def walk(self, game: ScoreGame) -> Walk[None]:
         """Flip piece after piece; begin anew with the whole when single values are done."""
-        signs = np.ones(game.clean.size, dtype=np.float32)
-        size, at, best = signs.size, 0, -np.inf
+        low, high = (end.ravel() for end in game.box)
+        x, ends = high, low + high
+        size, at, best = x.size, 0, -np.inf
         for step in range(self.steps):
-            tried = signs.copy()
+            tried = x.copy()
             if step:
-                tried[at : at + size] *= -1
+                here = slice(at, at + size)
+                np.subtract(ends[here], tried[here], out=tried[here])
                 at += size
-            change = np.float32(game.eps) * tried.reshape(game.clean.shape)
-            margin = float((yield game.project(game.clean + change)[None])[0])
+            margin = float((yield tried.reshape(1, *game.clean.shape))[0])
             if margin > best:
-                best, signs = margin, tried
-            if at >= signs.size:
-                at, size = 0, (size + 1) // 2 if size > 1 else signs.size
+                best, x = margin, tried
+            if at >= x.size:
+                at, size = 0, (size + 1) // 2 if size > 1 else x.size

@@ -49,10 +49,9 @@ class SimBA(ScoreAttack):
         for _ in range(self.steps):
             if not order:
                 order = game.random.permutation(colours * height * width).tolist()
-            colour, row, column = np.unravel_index(order.pop(), (colours, height, width))
-            along = self._direction(game, int(colour), int(row), int(column))
+            place = divmod(order.pop(), height * width)
             for sign in (1, -1):
-                tried = game.project(x + np.float32(sign * self.length) * along)
+                tried = game.project(self._moved(game, x, place, sign * self.length))
                 margin = float((yield tried[None])[0])
                 if margin > best:
                     x, best = tried, margin
@@ -64,12 +63,16 @@ class SimBA(ScoreAttack):
             return colours, height, width
         return colours, max(1, round(height * self.share)), max(1, round(width * self.share))
 
-    def _direction(self, game: ScoreGame, colour: int, row: int, column: int) -> Picture:
-        _, height, width = game.clean.shape
-        along = np.zeros_like(game.clean)
+    def _moved(self, game: ScoreGame, x: Picture, place: tuple[int, int], length: float) -> Picture:
+        """Return a picture moved along one direction of the basis: a place in a colour."""
+        _, rows, columns = self._extent(game)
+        colour, (row, column) = place[0], divmod(place[1], columns)
+        moved = x.copy()
         if self.basis == "pixel":
-            along[colour, row, column] = 1
+            moved[colour, row, column] += length
         else:
-            tall, wide = cosine_basis(height, row + 1), cosine_basis(width, column + 1)
-            along[colour] = np.outer(tall[:, row], wide[:, column])
-        return along
+            tall, wide = (
+                cosine_basis(*side) for side in zip(x.shape[1:], (rows, columns), strict=True)
+            )
+            moved[colour] += np.outer(np.float32(length) * tall[:, row], wide[:, column])
+        return moved

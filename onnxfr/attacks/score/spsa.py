@@ -23,4 +23,4 @@ class SPSA(NES):
     def probes(self, game: ScoreGame, count: int) -> Images:
         """Draw signs."""
         drawn = super().probes(game, count)
-        return np.where(drawn < 0, np.float32(-1), np.float32(1))
+        return np.copysign(np.float32(1), drawn, out=drawn)

@@ -1,7 +1,8 @@
 """Square: random search with squares that use up the whole budget (Andriushchenko et al. 2020).
 
 AutoAttack's settings: share 0.8 at the beginning, 5,000 questions. The schedule runs over the
-questions that are really allowed, so that a small cap also ends with small squares.
+questions that are really allowed, so that a small cap also ends with small squares. A square that
+would leave the picture as it is costs no question, as in the authors' own code.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
 _ENDS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Steps of 10,000 after which the area of the squares is halved."""
 _TILES = 5
+_REDRAWN = 8
 _TINY = 1e-10
 
 
@@ -43,13 +45,12 @@ class Square(ScoreAttack):
         """Start with stripes (linf) or a grid of bumps (l2), then change one square at a time."""
         steps = max(min(self.steps, game.questions), 1)
         linf = game.rules.norm == "linf"
-        change = _stripes(game) if linf else _grid(game)
+        x = _stripes(game) if linf else game.project(game.clean + _grid(game))
         propose: Callable[[ScoreGame, Picture, int], Picture] = _repaint if linf else _move_mass
-        x = game.project(game.clean + change)
         best = float((yield x[None])[0])
         for step in range(1, steps):
             side = _side(self.share, step, steps, game.clean.shape[1:])
-            tried = game.project(game.clean + propose(game, x - game.clean, side))
+            tried = propose(game, x, side)
             margin = float((yield tried[None])[0])
             if margin > best:
                 best, x = margin, tried
@@ -65,16 +66,21 @@ def _side(share: float, step: int, steps: int, shape: tuple[int, ...]) -> int:
 
 def _stripes(game: ScoreGame) -> Picture:
     colours, _, width = game.clean.shape
-    signs = game.random.integers(0, 2, (colours, 1, width)) * 2 - 1
-    return np.broadcast_to(np.float32(game.eps) * signs, game.clean.shape).astype(np.float32)
+    low, high = game.box
+    return np.where(game.random.integers(0, 2, (colours, 1, width)), high, low)
 
 
-def _repaint(game: ScoreGame, change: Picture, side: int) -> Picture:
-    """Give one square a new sign in each colour."""
-    top, left = _corner(game, side)
-    signs = game.random.integers(0, 2, (len(change), 1, 1)) * 2 - 1
-    painted = change.copy()
-    painted[:, top : top + side, left : left + side] = np.float32(game.eps) * signs
+def _repaint(game: ScoreGame, x: Picture, side: int) -> Picture:
+    """Give one square a new sign in each colour; one that would look as before is drawn again."""
+    low, high = game.box
+    painted = x.copy()
+    for _ in range(_REDRAWN):
+        top, left = _corner(game, side)
+        here = (slice(None), slice(top, top + side), slice(left, left + side))
+        signs = game.random.integers(0, 2, (len(x), 1, 1))
+        painted[here] = np.where(signs, high[here], low[here])
+        if not np.array_equal(painted[here], x[here]):
+            break
     return painted
 
 
@@ -90,9 +96,9 @@ def _grid(game: ScoreGame) -> Picture:
     return change * np.float32(game.radius / max(length(change), _TINY))
 
 
-def _move_mass(game: ScoreGame, change: Picture, side: int) -> Picture:
+def _move_mass(game: ScoreGame, x: Picture, side: int) -> Picture:
     """Move the change of one square, and what the budget has left, into another square."""
-    side = max(side, 3)
+    side, change = max(side, 3), x - game.clean
     moved = change.copy()
     (top, left), (from_top, from_left) = _corner(game, side), _corner(game, side)
     here = np.zeros(change.shape[1:], dtype=np.bool_)
@@ -110,7 +116,7 @@ def _move_mass(game: ScoreGame, change: Picture, side: int) -> Picture:
         moved[colour][both] = 0
         scaled = mixed * (reach / max(length(mixed), _TINY))
         moved[colour, top : top + side, left : left + side] = scaled
-    return moved
+    return game.project(game.clean + moved)
 
 
 def _corner(game: ScoreGame, side: int) -> tuple[int, int]:

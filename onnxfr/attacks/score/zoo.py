@@ -52,8 +52,12 @@ class ZOO(ScoreAttack):
             x = self._picture(game, change)
             cells = np.zeros((len(chosen), change.size), dtype=np.float32)
             cells[np.arange(len(chosen)), chosen] = reach
-            bumps = np.stack([enlarge(cell.reshape(shape), game.clean.shape) for cell in cells])
-            margins = yield np.clip(np.concatenate([x + bumps, x - bumps]), 0, 1)
+            asked = np.empty((2, len(chosen), *game.clean.shape), dtype=np.float32)
+            for cell, up, down in zip(cells, *asked, strict=True):
+                bump = enlarge(cell.reshape(shape), game.clean.shape)
+                np.clip(x + bump, 0, 1, out=up)
+                np.clip(x - bump, 0, 1, out=down)
+            margins = yield asked.reshape(-1, *game.clean.shape)
             slope = (margins[: len(chosen)] - margins[len(chosen) :]) / (2 * reach)
             seen[chosen] += 1
             mean[chosen] = _KEEP * mean[chosen] + (1 - _KEEP) * slope

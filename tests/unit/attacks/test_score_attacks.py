@@ -101,6 +101,30 @@ def test_probes_of_a_quantising_verifier_are_visible() -> None:
     assert np.abs(finer - 0.5).mean() < 2e-3
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_picture_is_projected_as_the_rules_do(norm: str, masked: bool) -> None:
+    random = np.random.default_rng(3)
+    clean = random.random(SHAPE, dtype=np.float32)
+    region = np.zeros((1, 1, 8, 8), np.float32) if masked else None
+    if region is not None:
+        region[..., 2:5, :] = 1
+    rules = Threat(norm=norm, eps=EPS, region=region)  # type: ignore[arg-type]
+    for size in (0.01, 0.1, 1.0):
+        far = clean + np.float32(size) * random.standard_normal(SHAPE).astype(np.float32)
+        near = ScoreGame(clean, rules, random).project(far)
+        np.testing.assert_allclose(near, rules.project(clean[None], far[None])[0], atol=1e-6)
+
+
+def test_a_square_asks_about_something_new() -> None:
+    walk = Square(share=0.02).walk(game())
+    old = next(walk)[0].copy()
+    for _ in range(40):
+        tried = walk.send(np.array([-1.0]))[0]
+        assert (tried != old).any()
+        np.testing.assert_allclose(np.abs(tried - 0.5), EPS, atol=1e-6)
+
+
 def test_squares_shrink_over_the_questions_that_are_allowed() -> None:
     sides = [_side(0.8, step, 5000, (112, 112)) for step in (1, 50, 500, 4999)]
     assert sides == sorted(sides, reverse=True) and sides[0] == 100 and sides[-1] <= 5
