@@ -68,7 +68,7 @@ def test_memory_is_bounded_and_threads_end(pairs: PairSet, monkeypatch: pytest.M
     assert len(started) <= limit
     reader.close()  # type: ignore[attr-defined]
     assert len(started) <= limit
-    assert not [t for t in threading.enumerate() if t.name.startswith("onnxfr-read")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("onnxfr-read_")]
 
 
 def test_real_faces_in_order(shared_data: Path) -> None:
