@@ -23,7 +23,7 @@ from onnxfr.evaluators.report.svg import (
 )
 from onnxfr.evaluators.treatment import is_chain
 
-_WIDTH, _HEIGHT, _RADIUS = 460, 400, 144
+_WIDTH, _HEIGHT, _RADIUS = 520, 400, 144
 _RINGS = (60, 70, 80, 90, 100)
 _FLOOR = 50.0
 

@@ -75,12 +75,12 @@ def need(games: Sequence[Sequence[Attacked]]) -> Verdict | None:
             parts.append((middle.value, f"{told} to {_WISHES[members[0].goal]}"))
     if not parts:
         return None
-    by = "largest change" if norm == "linf" else "root mean square change"
+    by = "of any pixel" if norm == "linf" else "of all pixels, root mean square,"
     tiny = all(value < 1 for value, _ in parts)
     seen = " Both are less than one step of an 8-bit picture." if tiny and len(parts) > 1 else ""
     sentence = (
-        f"The {by} that makes half of the pairs of {first.data} give way, for somebody who knows "
-        f"{first.model}: {' and '.join(told for _, told in parts)}.{seen}"
+        f"The smallest change {by} that makes half of the pairs of {first.data} give way, for "
+        f"somebody who knows {first.model}: {' and '.join(told for _, told in parts)}.{seen}"
     )
     return Verdict("caution", sentence, first.model)
 
