@@ -3,7 +3,7 @@
 Each picture is decoded once for all severities. Where the data set is aligned here the picture is
 corrupted before it is searched for a face, as a camera would have it: a face that is no longer
 found is a rejection. A ready-made crop is corrupted as it is; ``watch`` then asks the detector
-whether it still sees a face.
+whether it still sees a face. A face the model has no finite answer for has a row of NaN.
 """
 
 from __future__ import annotations
@@ -24,12 +24,18 @@ from onnxfr.errors import DataError
 from onnxfr.evaluators.crops import align_source
 from onnxfr.evaluators.faces import EmbeddedFaces, stack_pictures
 from onnxfr.evaluators.treatment import Treatment
+from onnxfr.models.answers import embed_each
+from onnxfr.models.geometry import fit_array
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.context import Context
 from onnxfr.types import Images, Pixels
 
 _BLOCK = 16
-"""Pictures a thread decodes and corrupts at once; at five severities 80 crops, some 12 MB."""
+"""Pictures of a thread's task; at five severities 80 crops, some 12 MB."""
+
+_PIXELS = 1 << 22
+"""Pixels a thread corrupts at once, so that photographs do not need gigabytes: sixteen pictures of
+512 x 512. A larger picture is alone."""
 
 _NOT_SEEN = Rejection(Outcome.NO_FACE, "no face found")
 _NO_LANDMARKS = Rejection(Outcome.NO_FACE, "no face found to place the occluder on")
@@ -57,49 +63,66 @@ class Preparer:
     strict: bool = False
 
     def blocks(self, indexes: Sequence[int]) -> list[_Block]:
-        """Return the blocks of some pictures, one per severity."""
-        pictures, unreadable = self._read(indexes)
-        blocks = []
-        for severity in self.treatment.severities:
-            seen = self._see(pictures, severity)
-            good = {i: face for i, face in seen.items() if isinstance(face, np.ndarray)}
-            refused = {i: face for i, face in seen.items() if not isinstance(face, np.ndarray)}
-            blocks.append(
-                _Block(
-                    severity,
-                    list(good),
-                    stack_pictures(list(good.values()), self.size),
-                    {**unreadable, **refused},
-                )
-            )
-        return blocks
+        """Return the blocks of some pictures: one per severity and portion that is held at once."""
+        return [
+            self._block(pictures, unreadable, severity)
+            for pictures, unreadable in self._portions(indexes)
+            for severity in self.treatment.severities
+        ]
+
+    def _block(
+        self, pictures: dict[int, Pixels], unreadable: dict[int, Problem], severity: int
+    ) -> _Block:
+        seen = self._see(pictures, severity)
+        good = {i: face for i, face in seen.items() if isinstance(face, np.ndarray)}
+        refused = {i: face for i, face in seen.items() if not isinstance(face, np.ndarray)}
+        images = stack_pictures(list(good.values()), self.size)
+        if images.shape[2] * images.shape[3] > self.size[0] * self.size[1]:
+            # The model would do the same, but many blocks wait for it, each of them as large.
+            images = fit_array(images, self.size)
+        return _Block(severity, list(good), images, {**unreadable, **refused})
 
     def show(self, index: int) -> list[Pixels | None]:
         """Return one picture as the model sees it at each severity, None where it is refused."""
-        pictures, _ = self._read([index])
+        ((pictures, _),) = self._portions([index])
         seen = [self._see(pictures, severity) for severity in self.treatment.severities]
         faces = [each.get(index) for each in seen]
         return [face if isinstance(face, np.ndarray) else None for face in faces]
 
-    def _read(self, indexes: Sequence[int]) -> tuple[dict[int, Pixels], dict[int, Problem]]:
+    def _portions(
+        self, indexes: Sequence[int]
+    ) -> Iterator[tuple[dict[int, Pixels], dict[int, Problem]]]:
+        """Yield pictures that fit into memory together, and the unreadable ones among them."""
         pictures: dict[int, Pixels] = {}
         unreadable: dict[int, Problem] = {}
+        held = 0
         for index in indexes:
-            source = self.pairs.images[index]
-            try:
-                pixels = load_pixels(source)
-                if min(pixels.shape[:2]) < SMALLEST_SIDE:
-                    raise DataError(
-                        f"{source.id}: {pixels.shape[1]}x{pixels.shape[0]} pixels, but corruptions "
-                        f"need {SMALLEST_SIDE} a side"
-                    )
-                pictures[index] = pixels
-            except DataError as error:
-                if self.strict:
-                    raise
-                reason = str(error).removeprefix(f"{source.id}: ")
-                unreadable[index] = Problem(source.id, reason)
-        return pictures, unreadable
+            found = self._read(index)
+            if isinstance(found, Problem):
+                unreadable[index] = found
+                continue
+            size = found.shape[0] * found.shape[1]
+            if pictures and held + size > _PIXELS:
+                yield pictures, unreadable
+                pictures, unreadable, held = {}, {}, 0
+            pictures[index] = found
+            held += size
+        yield pictures, unreadable
+
+    def _read(self, index: int) -> Pixels | Problem:
+        source = self.pairs.images[index]
+        try:
+            pixels = load_pixels(source)
+            if min(pixels.shape[:2]) < SMALLEST_SIDE:
+                raise DataError(
+                    f"{source.id}: {pixels.shape[1]}x{pixels.shape[0]} pixels, but corruptions "
+                    f"need {SMALLEST_SIDE} a side"
+                )
+        except DataError as error:
+            if self.strict:
+                raise
+            return Problem(source.id, str(error).removeprefix(f"{source.id}: "))
+        return pixels
 
     def _see(
         self, pictures: dict[int, Pixels], severity: int
@@ -152,7 +175,8 @@ def embed_corrupted(
 ) -> dict[int, EmbeddedFaces]:
     """Return the embeddings of some pictures of a pair set at every severity.
 
-    Rows of pictures not asked for are zero. At most two blocks per core wait for the model.
+    Rows of pictures not asked for are zero, those without a finite answer NaN. At most two tasks
+    per core wait for the model.
     """
     count, severities = len(preparer.pairs.images), preparer.treatment.severities
     gathered = {
@@ -168,7 +192,7 @@ def embed_corrupted(
     for block in _ahead(preparer, indexes):
         into = gathered[block.severity]
         if block.indexes:
-            into.embeddings[block.indexes] = model.embed(block.images)
+            into.embeddings[block.indexes] = embed_each(model, block.images)
         for index, refusal in block.refused.items():
             into.outcome[index] = (
                 Outcome.UNREADABLE if isinstance(refusal, Problem) else refusal.outcome

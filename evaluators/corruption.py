@@ -2,7 +2,8 @@
 
 Records hold scores only, so one run answers under every threshold rule: ``frozen`` on clean pairs
 at the FMR target (ours), the ``oracle`` of each condition (the paper's) and ``kfold`` within each
-condition. OODFace corrupts both pictures; ours is the probe, as in the field.
+condition. OODFace corrupts both pictures; ours is the probe, as in the field. A pair with a
+corrupted picture that the model answers with NaN is a rejection, ``no_score``: it matches nobody.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onnxfr.alignment.aligner import Aligner, Outcome
 from onnxfr.alignment.detector import Detector
@@ -25,7 +27,7 @@ from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.corrupted_faces import Preparer, embed_corrupted
 from onnxfr.evaluators.corruption_results import results_of
-from onnxfr.evaluators.corruption_table import Rule
+from onnxfr.evaluators.corruption_table import NO_SCORE, Rule
 from onnxfr.evaluators.faces import EmbeddedFaces, crop_store, embed_faces, needs_alignment
 from onnxfr.evaluators.pair_records import pair_records
 from onnxfr.evaluators.pictures import thumbnail
@@ -119,7 +121,7 @@ class CorruptedVerification(Evaluator):
         tables = []
         for severity, faces in changed.items():
             table = pair_records(pairs, probes or faces, references or faces).select(_KEPT)
-            tables.append(_with(table, "severity", severity, pa.int64()))
+            tables.append(_with(_refuse_silence(table), "severity", severity, pa.int64()))
         return pa.concat_tables(tables).append_column("example", _examples(cell, preparer))
 
     def summarise(self, records: pa.Table) -> list[Result]:
@@ -194,6 +196,21 @@ def _seen(pairs: PairSet) -> tuple[bool, ...]:
             return False
 
     return tuple(ordered_map(look, _all(pairs)))
+
+
+def _refuse_silence(table: pa.Table) -> pa.Table:
+    """Turn pairs without a finite score into rejections: one such picture must not fail a cell."""
+    known = pc.fill_null(pc.is_finite(table["score"]), False)
+    silent = pc.and_not(pc.equal(table["outcome"], "scored"), known)
+    if not pc.any(silent).as_py():
+        return table
+    for name, column in (
+        ("score", pc.if_else(silent, pa.scalar(None, pa.float64()), table["score"])),
+        ("rejected", pc.or_(silent, table["rejected"])),
+        ("outcome", pc.if_else(silent, NO_SCORE, table["outcome"])),
+    ):
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
 
 
 def _preparer(cell: Cell, pairs: PairSet, model: FRModel, align: bool) -> Preparer:

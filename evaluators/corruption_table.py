@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 _RESAMPLES = 1000
 CHAINS = "chains"
 
+NO_SCORE = "no_score"
+"""The outcome of a pair with a corrupted picture that the model has no finite answer for."""
+
 
 @dataclass(frozen=True)
 class Condition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +35,14 @@ class Treatment:
     seed: int = 0
     frost: str = ""
 
-    @property
+    @cached_property
     def needs_landmarks(self) -> bool:
-        """Whether the method sits on the face's landmarks."""
-        return self.method in CORRUPTIONS and CORRUPTIONS.get(self.method).category == "appearance"
+        """Whether the method, or a step of it, sits on the face's landmarks."""
+        if self.method == CLEAN:
+            return False
+        chain = is_chain(self.method)
+        names = parse_chain(self.method).corruptions if chain else [self.method]
+        return any(CORRUPTIONS.get(name).category == "appearance" for name in names)
 
     def apply(
         self,
@@ -50,18 +54,17 @@ class Treatment:
         """Return a batch of pictures at one severity."""
         if self.method == CLEAN:
             return images
-        if is_chain(self.method):
-            return apply_chain(images, self.method, ids=ids, seed=self.seed, preset=self.preset)
-        photographs = read_photographs(self.frost) if self.frost else None
-        return corrupt(
-            images,
-            self.method,
-            severity,
+        act = (
+            partial(apply_chain, images, self.method)
+            if is_chain(self.method)
+            else partial(corrupt, images, self.method, severity)
+        )
+        return act(
             ids=ids,
             seed=self.seed,
             preset=self.preset,
             landmarks=landmarks,
-            frost_photographs=photographs,
+            frost_photographs=read_photographs(self.frost) if self.frost else None,
         )
 
 

@@ -83,15 +83,35 @@ class Sheet:
         theirs = [name for name in self.methods if name in oodface_names()]
         return theirs or [name for name in self.methods if not is_chain(name)] or self.methods
 
+    @property
+    def only_chains(self) -> bool:
+        """Whether no corruption with severities was run."""
+        return all(map(is_chain, self.methods))
+
     @cached_property
     def severities(self) -> list[int]:
-        """The severities that were run."""
-        found = {
-            int(r.condition.removeprefix("severity="))
-            for r in self.results
-            if r.metric == "accuracy" and r.condition != CLEAN
-        }
-        return sorted(found)
+        """The severities that were run; a chain's only counts where there is nothing but chains."""
+        return sorted(
+            {
+                level
+                for method in self.methods
+                if self.only_chains or not is_chain(method)
+                for level in self.levels(method)
+            }
+        )
+
+    def levels(self, method: str) -> list[int]:
+        """Return the severities one method was run at; a chain is stored under 1."""
+        return self._levels.get(method, [])
+
+    @cached_property
+    def _levels(self) -> dict[str, list[int]]:
+        found: dict[str, set[int]] = {}
+        for r in self.results:
+            if r.metric == "accuracy" and r.condition != CLEAN:
+                level = int(r.condition.removeprefix("severity="))
+                found.setdefault(r.method, set()).add(level)
+        return {method: sorted(levels) for method, levels in found.items()}
 
     @property
     def complete(self) -> bool:
@@ -173,6 +193,12 @@ def rule_words(protocol: str) -> str:
 def title_of(method: str) -> str:
     """Return the name of a corruption as people read it."""
     return method if is_chain(method) else method.replace("_", " ")
+
+
+def condition_words(method: str, condition: str) -> str:
+    """Return a condition as people read it: ``fog at severity 5``; a chain has no severity."""
+    severity = "" if is_chain(method) else f" at {condition.replace('=', ' ')}"
+    return f"{title_of(method)}{severity}"
 
 
 def models_of(found: Sequence[Sheet], data: str) -> list[Sheet]:

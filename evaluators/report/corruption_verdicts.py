@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow.compute as pc
+
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.report.corruption_numbers import Setting, Sheet, rule_words, title_of
-from onnxfr.evaluators.report.section import Headline, Verdict
+from onnxfr.evaluators.corruption_table import NO_SCORE
+from onnxfr.evaluators.report.corruption_numbers import (
+    Setting,
+    Sheet,
+    condition_words,
+    rule_words,
+    title_of,
+)
+from onnxfr.evaluators.report.section import Headline, Verdict, View
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.treatment import CLEAN
 
@@ -69,6 +78,8 @@ def _extent(sheet: Sheet) -> str:
     """Say how much the mean stands for."""
     if sheet.complete:
         return "20 corruptions × 5 severities"
+    if sheet.only_chains:
+        return "1 chain" if len(sheet.methods) == 1 else f"{len(sheet.methods)} chains"
     levels = ", ".join(map(str, sheet.severities))
     word = "severity" if len(sheet.severities) == 1 else "severities"
     return f"{len(sheet.averaged)} corruptions at {word} {levels}"
@@ -89,13 +100,13 @@ def _loss(sheet: Sheet, setting: Setting) -> Verdict | None:
 
 def _hardest(sheet: Sheet) -> Verdict | None:
     names = sheet.hardest(3)
-    worst, level = names[0], max(sheet.severities)
-    deepest = sheet.value("accuracy", worst, f"severity={level}")
+    worst, level = names[0], f"severity={max(sheet.levels(names[0]))}"
+    deepest = sheet.value("accuracy", worst, level)
     if deepest is None:
         return None
     told = ", ".join(f"{title_of(name)} {percent(sheet.mean_of(name), 1)}" for name in names)
     sentence = (
-        f"Hardest for {sheet.model}: {told}. At severity {level} of {title_of(worst)} it is right "
+        f"Hardest for {sheet.model}: {told}. Under {condition_words(worst, level)} it is right "
         f"on {percent(deepest, 1)} of pairs; a coin toss is right on 50 %."
     )
     return Verdict("caution" if deepest < 0.75 else "info", sentence, sheet.model)
@@ -122,8 +133,8 @@ def _strangers(frozen: Sheet) -> list[Verdict]:
     if worst.low <= clean.high:
         return []
     sentence = (
-        f"Security: at the threshold frozen on clean pairs, {title_of(worst.method)} "
-        f"({worst.condition.replace('=', ' ')}) makes {frozen.model} accept "
+        f"Security: at the threshold frozen on clean pairs, "
+        f"{condition_words(worst.method, worst.condition)} makes {frozen.model} accept "
         f"{percent(worst.value, 1)} of strangers ({span(worst.low, worst.high, 1)}) instead of "
         f"{percent(clean.value, 1)}: bad pictures look alike to it."
     )
@@ -137,7 +148,7 @@ def _refused(frozen: Sheet) -> list[Verdict]:
     sentence = (
         f"Convenience: at that threshold {frozen.model} refuses {percent(clean.value, 1)} of "
         f"genuine pairs when clean and up to {percent(worst.value, 1)} "
-        f"({title_of(worst.method)}, {worst.condition.replace('=', ' ')})."
+        f"({condition_words(worst.method, worst.condition)})."
     )
     return [Verdict("info", sentence, frozen.model)]
 
@@ -148,10 +159,25 @@ def _rejections(frozen: Sheet) -> list[Verdict]:
         return []
     sentence = (
         f"No usable face is found in {percent(mean.value, 1)} of corrupted pairs of {frozen.data} "
-        f"on average, {percent(worst.value, 1)} at worst ({title_of(worst.method)}, "
-        f"{worst.condition.replace('=', ' ')}); they count as not matching."
+        f"on average, {percent(worst.value, 1)} at worst "
+        f"({condition_words(worst.method, worst.condition)}); they count as not matching."
     )
     return [Verdict("caution", sentence, frozen.model)]
+
+
+def silences(view: View, sheet: Sheet) -> list[Verdict]:
+    """Warn where the model answered NaN: such pairs are rejected without a detector's doing."""
+    mine = (pc.field("model") == sheet.model) & (pc.field("data") == sheet.data)
+    asked = view.records.filter(mine & (pc.field("method") != CLEAN))
+    silent = asked.filter(pc.field("outcome") == NO_SCORE).num_rows
+    if not silent:
+        return []
+    sentence = (
+        f"{sheet.model} has no finite answer (NaN) to a corrupted picture of {sheet.data} in "
+        f"{count(silent)} of {count(asked.num_rows)} judgements; such pairs are rejected: they "
+        "count as not matching, and FMR and FNMR leave them out."
+    )
+    return [Verdict("caution", sentence, sheet.model)]
 
 
 def _against(sheet: Sheet) -> list[Verdict]:

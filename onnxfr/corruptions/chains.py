@@ -3,7 +3,7 @@
 Grammar: ``step > step > ...`` where a step is ``verb:value`` (``resize:0.5``, ``jpeg:30``,
 ``webp:20``, ``blur:1.2``, ``noise:0.02``, ``gamma:2.2``) or ``corruption@severity`` (``fog@2``).
 ``resize`` really changes the size, so that later steps work on fewer pixels; the end of the chain
-brings the picture back to where it started.
+brings the picture back to where it started. Landmarks move with the pixels.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
@@ -25,12 +26,14 @@ from onnxfr.corruptions.base import (
     Frames,
     Scene,
     check_images,
+    check_landmarks,
     check_severity,
     corrupt,
     corruption,
     own,
 )
 from onnxfr.corruptions.digital import recode
+from onnxfr.corruptions.occluders import default_landmarks
 from onnxfr.errors import DataError, SpecError
 from onnxfr.rng import RowRng
 
@@ -109,6 +112,11 @@ class Chain:
     def __str__(self) -> str:
         return " > ".join(map(str, self.steps))
 
+    @property
+    def corruptions(self) -> list[str]:
+        """The registered corruptions among the steps, in their order."""
+        return [step.name for step in self.steps if step.registered]
+
 
 def parse_chain(text: str) -> Chain:
     """Read a chain or raise one error that names the step and what would be right."""
@@ -149,23 +157,56 @@ def apply_chain(
     ids: Sequence[str],
     seed: int = 0,
     preset: str = PRESETS[0],
+    landmarks: NDArray[np.floating] | None = None,
+    frost_photographs: Sequence[NDArray[np.uint8]] | None = None,
 ) -> NDArray[np.uint8]:
-    """Return ``images`` after every step, in their first size; the input is left as it is."""
+    """Return ``images`` after every step, in their first size; the input is left as it is.
+
+    Args:
+        images: as for ``corrupt``.
+        chain: parsed, or its text.
+        ids: one stable id per image; id and position of a step decide its random draws.
+        seed: another seed, another realisation of every draw.
+        preset: whose strengths the corruptions among the steps have.
+        landmarks: ``(N, 5, 2)`` positions in ``images``; where a step changes the size, later
+            occluders get them at that size.
+        frost_photographs: RGB pictures to use in place of the procedural frost.
+    """
     steps = (parse_chain(chain) if isinstance(chain, str) else chain).steps
     frames = check_images(images, ids)
+    check_landmarks(landmarks, len(frames))
     height, width = frames.shape[1:3]
+    # Once resized, a crop's own size no longer tells which template it was cut for.
+    points = default_landmarks(height, width) if landmarks is None else landmarks
+    treat = partial(corrupt, seed=seed, preset=preset, frost_photographs=frost_photographs)
     for number, step in enumerate(steps):
         labels = [f"{name}\x1estep {number}" for name in ids]
         if step.registered:
-            frames = _apply_registered(frames, step, labels, seed, preset)
+            here = _moved(points, (height, width), frames.shape[1:3])
+            frames = _apply_registered(frames, step, treat, labels, here)
         else:
             rng = RowRng(seed, labels, step.name)
             frames = VERBS[step.name].action(frames, rng, step.value)
     return fit(frames, height, width).reshape(images.shape)
 
 
+def _moved(
+    points: NDArray[np.floating], before: tuple[int, ...], after: tuple[int, ...]
+) -> NDArray[np.floating]:
+    """Return where positions (x, y) in pictures of one size lie once these have another."""
+    if before == after:
+        return points
+    scale = np.array(after[::-1]) / np.array(before[::-1])
+    # Whole numbers are the centres of pixels, while a resize scales from the picture's corner.
+    return np.asarray((points + 0.5) * scale - 0.5)
+
+
 def _apply_registered(
-    frames: Frames, step: Step, ids: Sequence[str], seed: int, preset: str
+    frames: Frames,
+    step: Step,
+    treat: Callable[..., NDArray[np.uint8]],
+    ids: Sequence[str],
+    points: NDArray[np.floating],
 ) -> Frames:
     if min(frames.shape[1:3]) < SMALLEST_SIDE:
         raise DataError(
@@ -173,13 +214,12 @@ def _apply_registered(
             f"steps left {frames.shape[1]}x{frames.shape[2]}; resize less or move the step forward"
         )
     grey = frames.shape[3] == 1
-    out = corrupt(
+    out = treat(
         frames[..., 0] if grey else frames,
         step.name,
         int(step.value),
         ids=ids,
-        seed=seed,
-        preset=preset,
+        landmarks=np.broadcast_to(points, (len(frames), 5, 2)),
     )
     return out.reshape(frames.shape)
 

@@ -84,7 +84,14 @@ def _through_clip(
     small = (max(16, round(width * scale / 2) * 2), max(16, round(height * scale / 2) * 2))
     colour = cv2.cvtColor(frame, cv2.COLOR_GRAY2BGR if frame.ndim == 2 else cv2.COLOR_RGB2BGR)
     still = cv2.resize(colour, small, interpolation=cv2.INTER_AREA)
+    # OpenCV writes to a clip that is not open without a word: another person's would stay behind.
+    path.unlink(missing_ok=True)
     writer = _writer(path, codec, small)
+    if not writer.isOpened():
+        raise MissingCodec(
+            f"OpenCV offers {codec} but cannot open a clip of {small[0]}x{small[1]} pixels in "
+            f"{path.parent}; free space there, use another build or leave the video corruption out"
+        )
     for dx, dy in shake:
         shift = np.array([[1, 0, dx], [0, 1, dy]])
         writer.write(cv2.warpAffine(still, shift, small, borderMode=cv2.BORDER_REPLICATE))

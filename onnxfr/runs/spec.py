@@ -15,6 +15,9 @@ from onnxfr.runs.toml_lines import line_of
 Name = Annotated[str, Field(min_length=1)]
 T = TypeVar("T", bound=BaseModel)
 
+_FOLDERS = ("frost_photographs",)
+"""Parameters of evaluators that can only be a place on disk."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -110,13 +113,14 @@ def read_suite(name: str, text: str) -> Suite:
 
 
 def resolve(spec: RunSpec, folder: Path) -> RunSpec:
-    """Make paths of models and data absolute, so that every worker finds them."""
-    return spec.model_copy(
-        update={
-            "models": tuple(_absolute_model(model, folder) for model in spec.models),
-            "data": tuple(_absolute_data(data, folder) for data in spec.data),
-        }
-    )
+    """Make paths of models, data and evaluators absolute, so that every worker finds them."""
+    found: dict[str, Any] = {
+        "models": tuple(_absolute_model(model, folder) for model in spec.models),
+        "data": tuple(_absolute_data(data, folder) for data in spec.data),
+    }
+    if spec.evaluators:
+        found["evaluators"] = tuple(_absolute_params(entry, folder) for entry in spec.evaluators)
+    return spec.model_copy(update=found)
 
 
 def merge(spec: RunSpec, suite: Suite) -> RunSpec:
@@ -186,6 +190,16 @@ def _absolute_model(name: str, folder: Path) -> str:
 def _absolute(name: str, folder: Path) -> str:
     place = folder / Path(name).expanduser()
     return str(place.resolve()) if place.exists() else name
+
+
+def _absolute_params(entry: EvaluatorSpec, folder: Path) -> EvaluatorSpec:
+    given = {name: entry.params.get(name) for name in _FOLDERS}
+    places = {
+        name: str((folder / Path(value).expanduser()).resolve())
+        for name, value in given.items()
+        if isinstance(value, str) and value
+    }
+    return entry.model_copy(update={"params": {**entry.params, **places}}) if places else entry
 
 
 def _absolute_data(spec: str, folder: Path) -> str:

@@ -20,6 +20,7 @@ from onnxfr.evaluators.report.corruption_numbers import (
     CATEGORIES,
     Sheet,
     category_of,
+    condition_words,
     headline_sheets,
     models_of,
     rule_words,
@@ -27,12 +28,12 @@ from onnxfr.evaluators.report.corruption_numbers import (
     sheets,
     title_of,
 )
-from onnxfr.evaluators.report.corruption_verdicts import headlines_of, verdicts_of
+from onnxfr.evaluators.report.corruption_verdicts import headlines_of, silences, verdicts_of
 from onnxfr.evaluators.report.example_pairs import data_uri
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.wording import percent, span
-from onnxfr.evaluators.treatment import CLEAN
+from onnxfr.evaluators.treatment import CLEAN, is_chain
 
 _SIGNIFICANT = 0.05
 _IN_DETAIL = 3
@@ -53,8 +54,9 @@ class CorruptionSection(Section):
         return [
             verdict
             for sheet in found
-            for verdict in verdicts_of(
-                sheet, _others(view, sheet), setting_of(view, sheet), brief=brief
+            for verdict in (
+                *verdicts_of(sheet, _others(view, sheet), setting_of(view, sheet), brief=brief),
+                *silences(view, sheet),
             )
         ]
 
@@ -127,7 +129,7 @@ def _together(models: list[Sheet]) -> dict[str, Any]:
 def _differs(sheet: Sheet, first: Sheet, method: str) -> str:
     """Say at how many severities a model differs from the first one after Holm's correction."""
     against = f"against={first.model}"
-    levels = [f"severity={severity},{against}" for severity in sheet.severities]
+    levels = [f"severity={severity},{against}" for severity in sheet.levels(method)]
     values = [sheet.value("p_holm", method, level) for level in levels]
     count = sum(value is not None and value < _SIGNIFICANT for value in values)
     return f"*{count}" if count else ""
@@ -176,9 +178,12 @@ def _block(view: View, sheet: Sheet) -> dict[str, Any]:
 
 def _row(sheet: Sheet, method: str) -> dict[str, Any]:
     conditions = [f"severity={severity}" for severity in sheet.severities]
+    cells = [_plain(sheet.value("accuracy", method, each)) for each in conditions]
+    # A chain belongs in no severity's column; its number is the mean beside them.
+    apart = is_chain(method) and not sheet.only_chains
     return {
         "name": title_of(method),
-        "cells": [_plain(sheet.value("accuracy", method, each)) for each in conditions],
+        "cells": [""] * len(cells) if apart else cells,
         "mean": _plain(sheet.value("acc_cor", method, ALL_SEVERITIES)),
         "lost": _plain(sheet.value("rce", method, ALL_SEVERITIES)),
     }
@@ -232,7 +237,7 @@ def _by_corruption(
 ) -> Iterator[tuple[str, dict[str, list[float]]]]:
     """Yield the known values of every corruption over its severities; clean first."""
     for method in [CLEAN, *sheet.methods]:
-        levels = [CLEAN] if method == CLEAN else [f"severity={s}" for s in sheet.severities]
+        levels = [CLEAN] if method == CLEAN else [f"severity={s}" for s in sheet.levels(method)]
         found = {name: [sheet.value(name, method, level) for level in levels] for name in metrics}
         known = {name: [v for v in values if v is not None] for name, values in found.items()}
         yield title_of(method), known
@@ -259,8 +264,11 @@ def _strips(view: View, sheet: Sheet) -> dict[str, Any]:
         {
             "name": title_of(method),
             "faces": [
-                {"severity": severity, "uri": pictures[method, severity]}
-                for severity in sheet.severities
+                {
+                    "words": condition_words(method, f"severity={severity}"),
+                    "uri": pictures[method, severity],
+                }
+                for severity in sheet.levels(method)
                 if (method, severity) in pictures
             ],
         }

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onnxfr.corruptions import CORRUPTIONS, Chain, apply_chain, corrupt, parse_chain
+from onnxfr.corruptions.occluders import TEMPLATE
 from onnxfr.errors import DataError, OnnxfrError, SpecError
 from onnxfr.rng import stream
 
@@ -92,6 +93,40 @@ def test_order_matters(images: NDArray[np.uint8]) -> None:
     one = apply_chain(images, "resize:0.5 > jpeg:10", ids=["a", "b"])
     other = apply_chain(images, "jpeg:10 > resize:0.5", ids=["a", "b"])
     assert (one != other).any()
+
+
+def worn(picture: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """Left, top, right and bottom of what covers a grey picture."""
+    rows, columns = np.nonzero(np.abs(picture.astype(int) - 128).max(axis=-1) > 40)
+    return np.array([columns.min(), rows.min(), columns.max(), rows.max()])
+
+
+def test_an_occluder_sits_on_the_landmarks_wherever_it_stands_in_the_chain() -> None:
+    photo = np.full((1, 250, 230, 3), 128, dtype=np.uint8)
+    points = (np.array(TEMPLATE, dtype=np.float32) * 0.9 + np.array([75, 90], np.float32))[None]
+    alone = corrupt(photo, "sunglasses", 5, ids=["a"], landmarks=points)
+    chained = apply_chain(photo, "sunglasses@5", ids=["a"], landmarks=points)
+    assert (chained == alone).all()
+    for before in ("jpeg:95", "resize:0.5", "resize:1.6"):
+        sent = apply_chain(photo, f"{before} > sunglasses@5", ids=["a"], landmarks=points)
+        assert np.abs(worn(sent[0]) - worn(alone[0])).max() <= 2, before
+
+
+def test_a_resized_crop_without_landmarks_keeps_the_template_it_was_cut_for() -> None:
+    crop = np.full((1, 256, 256, 3), 128, dtype=np.uint8)
+    alone = corrupt(crop, "sunglasses", 5, ids=["a"])
+    sent = apply_chain(crop, "resize:0.7 > sunglasses@5", ids=["a"])
+    assert np.abs(worn(sent[0]) - worn(alone[0])).max() <= 2
+
+
+def test_frost_photographs_and_landmarks_of_a_chain_are_used_and_checked() -> None:
+    images = np.full((2, 112, 112, 3), 128, dtype=np.uint8)
+    red = np.zeros((300, 300, 3), dtype=np.uint8)
+    red[..., 0] = 255
+    sent = apply_chain(images, "frost@3 > jpeg:95", ids=["a", "b"], frost_photographs=[red])
+    assert sent[..., 0].min() > 200 and sent[..., 1:].max() < 120
+    with pytest.raises(DataError, match="landmarks"):
+        apply_chain(images, "jpeg:95", ids=["a", "b"], landmarks=np.zeros((1, 5, 2)))
 
 
 def test_messenger_levels_are_chains_that_parse() -> None:

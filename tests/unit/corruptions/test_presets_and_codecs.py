@@ -8,6 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -112,3 +113,21 @@ def test_no_video_encoder_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) ->
             corrupt(np.zeros((1, 64, 64), dtype=np.uint8), "video", 1, ids=["x"])
     finally:
         video.video_codec.cache_clear()
+
+
+def test_a_clip_that_cannot_be_written_never_gives_the_face_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    try:
+        video.video_codec()
+    except MissingCodec as missing:
+        pytest.skip(str(missing))
+    writers = iter([video._writer])
+
+    def once(*arguments: object) -> object:
+        return next(writers, lambda *_: cv2.VideoWriter())(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(video, "_writer", once)
+    people = np.stack([np.full((64, 64), grey, dtype=np.uint8) for grey in (40, 200)])
+    with pytest.raises(MissingCodec, match="cannot open a clip"):
+        corrupt(people, "video", 1, ids=["a", "b"])

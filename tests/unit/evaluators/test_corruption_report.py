@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_faces import make_run
@@ -102,3 +104,45 @@ def test_real_rejections_are_told_as_rr_asa_and_aa(
     row = page[page.index('Average of 1</td><td data-label="RR"') :][:300]
     for metric, label in (("rr", "RR"), ("asa", "ASA"), ("aa", "AA")):
         assert f'data-label="{label}">{100 * (found[metric].value or 0.0):.2f} %' in row
+
+
+@pytest.fixture
+def small_page(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> Callable[[dict[str, list[Any]]], str]:
+    """Make the page of a run with a few corruptions."""
+
+    def make(params: dict[str, list[Any]]) -> str:
+        run = make_run(
+            tmp_path / "run",
+            toy_model,
+            f"folder:{toy_faces}",
+            tmp_path / "cache",
+            evaluators=[{"name": "corruption", "params": params}],
+            max_pairs=40,
+        )
+        return write_report(RunStore.open(run), run / "report").page.read_text(encoding="utf-8")
+
+    return make
+
+
+def test_chains_have_numbers_and_pictures_but_no_severity(
+    small_page: Callable[[dict[str, list[Any]]], str],
+) -> None:
+    page = small_page({"corruptions": ["fog", "jpeg"], "severities": [3, 5], "chains": ["jpeg:2"]})
+    assert "(2 corruptions at severities 3, 5)" in page
+    assert "<th>Corruption</th><th>3</th><th>5</th><th>Mean</th>" in page
+    average = re.search(r"<td>Average of 2</td>((?:<td>[^<]*</td>)*)<td class", page)
+    assert average is not None and re.fullmatch(r"(<td>[\d.]+</td>){2}", average[1])
+    assert re.search(r'<td>jpeg:2</td><td></td><td></td><td class="strong">[\d.]+</td>', page)
+    assert re.search(r'"title">jpeg:2</td><td data-label="FMR, mean">[\d.]+ %', page)
+    assert 'alt="jpeg:2"' in page and 'alt="fog at severity 5"' in page
+    assert "severity 1" not in page
+
+
+def test_a_run_of_chains_alone_says_so(
+    small_page: Callable[[dict[str, list[Any]]], str],
+) -> None:
+    page = small_page({"corruptions": [], "chains": ["jpeg:2", "webp:2"]})
+    assert "(2 chains)" in page and "severity 1" not in page
+    assert re.search(r'<td>webp:2</td><td>[\d.]+</td><td class="strong">', page)
