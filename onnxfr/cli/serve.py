@@ -60,6 +60,9 @@ def serve(
     ] = None,
     per_day: Annotated[int | None, typer.Option(min=1, help="Requests per day and client.")] = None,
     max_bytes: Annotated[int, typer.Option(min=1000, help="Largest request body.")] = 8_000_000,
+    body_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds in which a body must arrive.")
+    ] = 30.0,
     max_pixels: Annotated[int, typer.Option(min=1024, help="Largest picture.")] = 16_000_000,
     max_batch: Annotated[int, typer.Option(min=2, help="Pictures per call of the model.")] = 64,
     watch: Annotated[
@@ -85,6 +88,7 @@ def serve(
         keys=None if keys is None else read_keys(keys),
         limits=Limits(per_second, per_day),
         max_bytes=max_bytes,
+        body_seconds=body_seconds,
         max_batch=max_batch,
         watch=_watch(watch, watch_feature, watch_distance),
     )

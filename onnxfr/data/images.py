@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -33,15 +34,17 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".pgm", ".ppm")
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _ORIENTATION_TAG = 0x0112
 _digests: dict[tuple[str, int, int], str] = {}
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+_TURNS: dict[int, Callable[[Pixels], Pixels]] = {
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
+    8: lambda pixels: np.rot90(pixels),
 }
+_BLOCK_PIXELS = 1 << 16
+"""Pixels converted at a time: what a conversion holds besides is a few megabytes at any size."""
 
 
 def decode(blob: bytes, name: str) -> Pixels:
@@ -146,17 +149,14 @@ def _decode_with_pillow(blob: bytes, name: str) -> Pixels:
         if picture.mode == "F":
             raise DataError(f"{name}: floating-point pictures are not accepted; save it as 8-bit")
         picture.load()
-        flat = _deep_png(blob) if _is_deep_colour_png(blob) else picture
         turn = _TURNS.get(picture.getexif().get(_ORIENTATION_TAG, 1))
-        flat = _flatten(flat)
-        return np.array(flat if turn is None else flat.transpose(turn), dtype=np.uint8)
-
-
-def _deep_png(blob: bytes) -> Image.Image:
-    deep = cv2.imdecode(np.frombuffer(blob, np.uint8), cv2.IMREAD_UNCHANGED)
-    channels = [Image.fromarray(channel) for channel in cv2.split(_scale(np.asarray(deep)))]
-    blue_green_red, alpha = channels[:3], channels[3:]
-    return Image.merge("RGBA" if alpha else "RGB", [*reversed(blue_green_red), *alpha])
+        deep = _is_deep_colour_png(blob)
+        pixels = None if deep else _flatten(picture)
+        # Two readers' copies of one picture are not held at a time.
+        picture.close()
+    if pixels is None:
+        pixels = _deep_png(blob, name)
+    return pixels if turn is None else np.ascontiguousarray(turn(pixels))
 
 
 def _is_deep_colour_png(blob: bytes) -> bool:
@@ -164,21 +164,57 @@ def _is_deep_colour_png(blob: bytes) -> bool:
     return blob.startswith(_PNG_SIGNATURE) and blob[24:25] == b"\x10" and blob[25:26] != b"\x00"
 
 
-def _scale(values: NDArray[np.generic]) -> Pixels:
+def _deep_png(blob: bytes, name: str) -> Pixels:
+    deep = cv2.imdecode(np.frombuffer(blob, np.uint8), cv2.IMREAD_UNCHANGED)
+    if deep is None or deep.ndim != 3:
+        raise DataError(
+            f"{name}: expected a 16-bit colour PNG, but OpenCV cannot decode it; "
+            "replace or remove the file"
+        )
+    pixels = np.empty((*deep.shape[:2], 3), dtype=np.uint8)
+    for rows in _blocks(*deep.shape[:2]):
+        scaled = _scale(deep[rows])
+        colours = scaled[:, :, 2::-1]
+        if scaled.shape[2] == 4:
+            layer = np.concatenate([colours, scaled[:, :, 3:]], axis=2)
+            pixels[rows] = np.asarray(_on_black(Image.fromarray(layer)))
+        else:
+            pixels[rows] = colours
+    return pixels
+
+
+def _flatten(picture: Image.Image) -> Pixels:
+    """Any mode to RGB, a few rows at a time: what is between both may be several times as large."""
+    pixels = np.empty((picture.height, picture.width, 3), dtype=np.uint8)
+    for rows in _blocks(picture.height, picture.width):
+        part = picture.crop((0, rows.start, picture.width, rows.stop))
+        if part.mode.startswith("I"):
+            pixels[rows] = _scale(np.asarray(part))[:, :, None]
+        elif part.has_transparency_data:
+            pixels[rows] = np.asarray(_on_black(part))
+        else:
+            pixels[rows] = np.asarray(part if part.mode == "RGB" else part.convert("RGB"))
+    return pixels
+
+
+def _blocks(height: int, width: int) -> Iterator[slice]:
+    step = max(1, _BLOCK_PIXELS // max(1, width))
+    return (slice(top, min(top + step, height)) for top in range(0, height, step))
+
+
+def _scale(values: NDArray[Any]) -> Pixels:
     """16-bit values to 8 bits, rounded: 65535 becomes 255."""
-    wide = np.clip(values.astype(np.int64), 0, 65535)
-    return ((wide * 255 + 32767) // 65535).astype(np.uint8)
+    wide: NDArray[np.uint32] = np.clip(values, 0, 65535).astype(np.uint32)
+    # 65535 is 255 * 257, so dividing by 257 scales; it is odd, so nothing lies halfway.
+    wide += 128
+    wide //= 257
+    return wide.astype(np.uint8)
 
 
-def _flatten(picture: Image.Image) -> Image.Image:
-    """Any mode to RGB; what is transparent becomes black."""
-    if picture.mode.startswith("I"):
-        return Image.fromarray(_scale(np.asarray(picture))).convert("RGB")
-    if picture.has_transparency_data:
-        layer = picture.convert("RGBA")
-        black = Image.new("RGBA", layer.size, (0, 0, 0, 255))
-        return Image.alpha_composite(black, layer).convert("RGB")
-    return picture if picture.mode == "RGB" else picture.convert("RGB")
+def _on_black(picture: Image.Image) -> Image.Image:
+    layer = picture.convert("RGBA")
+    black = Image.new("RGBA", layer.size, (0, 0, 0, 255))
+    return Image.alpha_composite(black, layer).convert("RGB")
 
 
 def _reason(error: Exception, blob: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse
 
 
 class _Answer(BaseModel):
@@ -47,6 +48,22 @@ class Health(_Answer):
     version: str
 
 
+def refusal(
+    name: str,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    picture: str | None = None,
+    headers: Any = None,
+) -> JSONResponse:
+    """Return a ``Refused`` as it is sent; ``name`` is the request's id, if it has one."""
+    problem = {"code": code, "message": message}
+    if picture is not None:
+        problem["picture"] = picture
+    return JSONResponse({"id": name, "error": problem}, status_code=status, headers=headers)
+
+
 def _refused(description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"model": Refused, "description": description, "headers": headers or {}}
 
@@ -62,10 +79,14 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     400: _refused("The body does not hold two pictures."),
     401: _refused("The API key is missing or unknown."),
     403: _refused("The client is refused: its questions look like an attack."),
+    408: _refused("The body did not arrive in time."),
     413: _refused("The body is larger than the service takes."),
     415: _refused("Neither JSON nor multipart."),
+    421: _refused("A service without keys was asked under another name than this machine's own."),
     422: _refused("A picture cannot be judged: unreadable, too large or small, or without a face."),
-    429: _refused("The rate or the daily quota of this key is used up.", _RETRY),
+    429: _refused(
+        "The rate, daily quota or share of waiting requests of this key is used up.", _RETRY
+    ),
     500: _refused("The model could not be run; nothing was judged."),
     503: _refused("Too many requests are waiting, or the service is ending.", _RETRY),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -22,9 +21,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from onnxfr.errors import EngineError
-from onnxfr.service.answers import RESPONSES, Health, Verified
+from onnxfr.models.hardware import available_cores
+from onnxfr.service.answers import RESPONSES, Health, Verified, refusal
 from onnxfr.service.batching import MicroBatcher, Overloaded
 from onnxfr.service.bodies import REQUEST_BODY, BadBody, BodyLimit, read_pictures
+from onnxfr.service.hosts import LocalHosts
 from onnxfr.service.keys import Client, Clients, TooMany
 from onnxfr.service.logs import note
 from onnxfr.service.query_watch import QueryWatch, pixel_feature
@@ -45,7 +46,7 @@ class Service:
         self.clients = Clients(settings.keys, settings.limits)
         self.watch = None if settings.watch is None else QueryWatch(settings.watch)
         self._under_way = 0
-        self._readers = ThreadPoolExecutor(os.cpu_count() or 1, "onnxfr-reader")
+        self._readers = ThreadPoolExecutor(available_cores(), "onnxfr-reader")
         self._model = ThreadPoolExecutor(1, "onnxfr-model")
         self.batcher = MicroBatcher(
             verifier.embed,
@@ -58,14 +59,16 @@ class Service:
         """Answer one request; ``facts`` gathers what the log says about it."""
         client = self._admit(request, facts)
         self._under_way += 1
+        client.under_way += 1
         try:
-            probe, reference = await read_pictures(request, self.settings.max_bytes)
+            probe, reference = await self._read(request)
             facts["bytes"] = len(probe) + len(reference)
             loop = asyncio.get_running_loop()
             crops = await loop.run_in_executor(self._readers, self._crops, probe, reference)
             found = await self.batcher.embed(crops)
         finally:
             self._under_way -= 1
+            client.under_way -= 1
         if self.watch is not None:
             self._look(client, (probe, reference), crops, found, facts)
         verdict = self.verifier.judge(float(np.dot(found[0], found[1])))
@@ -78,7 +81,9 @@ class Service:
         self._model.shutdown()
 
     def _admit(self, request: Request, facts: dict[str, Any]) -> Client:
-        client = self.clients.find(request.headers.get(KEY_HEADER))
+        key = request.headers.get(KEY_HEADER)
+        # Starlette reads headers as latin-1, which gives back the very bytes that came.
+        client = self.clients.find(None if key is None else key.encode("latin-1"))
         if client is None:
             raise BadBody(401, "unknown_key", f"send a valid API key in {KEY_HEADER}")
         facts["client"] = client.name
@@ -87,8 +92,26 @@ class Service:
         # Before the body is read: what is held in memory is bounded by this.
         if self._under_way >= self.settings.max_waiting:
             raise Overloaded(f"{self._under_way} requests are under way already; try again later")
+        if client.under_way >= self.settings.max_per_client:
+            raise TooMany(
+                f"{client.under_way} requests of this client are under way already; "
+                "wait for their answers",
+                _BUSY_RETRY,
+            )
         client.charge()
         return client
+
+    async def _read(self, request: Request) -> tuple[bytes, bytes]:
+        seconds = self.settings.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await read_pictures(request, self.settings.max_bytes)
+        except TimeoutError:
+            raise BadBody(
+                408,
+                "body_too_slow",
+                f"the body was not complete within {seconds:g} s; send it faster",
+            ) from None
 
     def _crops(self, probe: bytes, reference: bytes) -> list[Pixels]:
         return [
@@ -137,12 +160,14 @@ def build_app(verifier: Verifier, settings: ServiceSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.add_middleware(BodyLimit, max_bytes=settings.max_bytes)
+    if not service.clients.required:
+        app.add_middleware(LocalHosts)
     app.state.service = service
     _add_routes(app, service)
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> Response:
-        return _refusal("", error.status_code, "http", str(error.detail), headers=error.headers)
+        return refusal("", error.status_code, "http", str(error.detail), headers=error.headers)
 
     return app
 
@@ -174,7 +199,11 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         note(logging.INFO, "verify", **facts)
         return answer
 
-    @app.get("/v1/health", summary="Whether the service can answer")
+    @app.get(
+        "/v1/health",
+        responses={421: RESPONSES[421]},
+        summary="Whether the service can answer",
+    )
     async def health() -> Health:
         mode = "decision" if verifier.scale is None else "score"
         return Health(
@@ -194,43 +223,28 @@ async def _answer(
         facts["refused"] = bad.code
         headers = {"WWW-Authenticate": "ApiKey"} if bad.status == 401 else None
         # What was not read of the body would be taken for the next request.
-        if bad.status in (401, 403, 413, 415):
+        if bad.status in (401, 403, 408, 413, 415):
             headers = {**(headers or {}), "Connection": "close"}
-        return _refusal(name, bad.status, bad.code, str(bad), headers=headers)
+        return refusal(name, bad.status, bad.code, str(bad), headers=headers)
     except Refusal as refused:
         facts["refused"] = refused.code
-        return _refusal(name, 422, refused.code, str(refused), picture=refused.picture)
+        return refusal(name, 422, refused.code, str(refused), picture=refused.picture)
     except TooMany as limit:
         facts["refused"] = "too_many"
         headers = {"Retry-After": str(limit.retry_after)}
-        return _refusal(name, 429, "too_many", str(limit), headers=headers)
+        return refusal(name, 429, "too_many", str(limit), headers=headers)
     except ClientDisconnect:
         facts["refused"] = "left"
-        return _refusal(name, 400, "left", "the client left before its request was complete")
+        return refusal(name, 400, "left", "the client left before its request was complete")
     except Overloaded as busy:
         facts["refused"] = "overloaded"
         headers = {"Retry-After": str(_BUSY_RETRY)}
-        return _refusal(name, 503, "overloaded", str(busy), headers=headers)
+        return refusal(name, 503, "overloaded", str(busy), headers=headers)
     except EngineError as broken:
         facts["refused"] = "engine"
         note(logging.ERROR, "engine", id=name, reason=str(broken))
-        return _refusal(name, 500, "engine", "the model could not be run")
+        return refusal(name, 500, "engine", "the model could not be run")
     content: dict[str, Any] = {"id": name, "match": verdict.match}
     if verdict.score is not None:
         content |= {"score": verdict.score, "threshold": verdict.threshold}
     return JSONResponse(content | {"version": service.verifier.version})
-
-
-def _refusal(
-    name: str,
-    status: int,
-    code: str,
-    message: str,
-    *,
-    picture: str | None = None,
-    headers: Any = None,
-) -> JSONResponse:
-    problem = {"code": code, "message": message}
-    if picture is not None:
-        problem["picture"] = picture
-    return JSONResponse({"id": name, "error": problem}, status_code=status, headers=headers)

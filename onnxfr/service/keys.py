@@ -36,6 +36,10 @@ class KeyEntry(BaseModel):
     def _one_of_both(self) -> KeyEntry:
         if (self.key is None) == (self.sha256 is None):
             raise ValueError("give either key or sha256 (of the key)")
+        if self.key is not None and (not self.key.isprintable() or self.key != self.key.strip()):
+            raise ValueError(
+                "a key must fit a header: no control characters, no blanks at its ends"
+            )
         return self
 
 
@@ -66,6 +70,7 @@ class Client:
         self._burst = max(1.0, limits.per_second or 1.0)
         self._tokens, self._refilled = self._burst, clock()
         self._day, self._today = int(clock() // _DAY), 0
+        self.under_way = 0
 
     def charge(self) -> None:
         """Count one request, or raise ``TooMany`` without counting it."""
@@ -100,7 +105,7 @@ class Clients:
         self._anonymous = Client(ANONYMOUS, defaults, clock)
         # Looked up by digest: the time a lookup takes says nothing about the key.
         self._by_digest = {
-            entry.sha256 or digest_of(entry.key or ""): Client(
+            entry.sha256 or digest_of((entry.key or "").encode()): Client(
                 name,
                 Limits(
                     entry.per_second or defaults.per_second,
@@ -111,16 +116,16 @@ class Clients:
             for name, entry in (entries or {}).items()
         }
 
-    def find(self, key: str | None) -> Client | None:
-        """Return who presents this key, or None for a stranger."""
+    def find(self, key: bytes | None) -> Client | None:
+        """Return who presents this key, as it came in the header, or None for a stranger."""
         if not self.required:
             return self._anonymous
         return None if key is None else self._by_digest.get(digest_of(key))
 
 
-def digest_of(key: str) -> str:
-    """Return what a keys file may store instead of the key."""
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+def digest_of(key: bytes) -> str:
+    """Return what a keys file may store instead of the key; text counts as UTF-8."""
+    return hashlib.sha256(key).hexdigest()
 
 
 def read_keys(path: Path) -> dict[str, KeyEntry]:

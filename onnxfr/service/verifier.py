@@ -94,7 +94,13 @@ class Verifier:
     @property
     def version(self) -> str:
         """Changes whenever the same pictures might be answered differently."""
-        facts = (self.model.card.sha256, self.threshold, self.aligner is None, self.scale)
+        facts = (
+            self.model.card.sha256,
+            self.threshold,
+            self.scale,
+            self.max_pixels,
+            None if self.aligner is None else _cutting(self.aligner),
+        )
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
     def crop(self, blob: bytes, picture: str) -> Pixels:
@@ -148,3 +154,15 @@ class Verifier:
         if self.scale is None:
             return Verdict(match)
         return Verdict(match, self.scale.tell(similarity), self.scale.tell(self.threshold))
+
+
+def _cutting(aligner: Aligner) -> tuple[object, ...]:
+    """Return what decides which crop a picture gives, or none."""
+    target, detector = aligner.target, aligner.detector
+    return (
+        aligner.size,
+        aligner.min_face,
+        # A template is its points, whatever its name.
+        None if target is None else target.tolist(),
+        None if detector is None else (detector.sha256, detector.min_score),
+    )

@@ -102,7 +102,7 @@ def test_a_request_under_way_is_finished_when_the_service_is_told_to_end(
 ) -> None:
     port, log = free_port(), tmp_path / "log"
     body = b'{"probe": "AAAA", "reference": "AAAA"}'
-    head = "POST /v1/verify HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/verify HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     with served(model, port, "--threshold", "0.6", log=log) as process:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:10])
@@ -116,6 +116,19 @@ def test_a_request_under_way_is_finished_when_the_service_is_told_to_end(
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["status"] for line in events if line["event"] == "verify"] == [422]
     assert any(line["event"] == "ended" for line in events)
+
+
+def test_a_body_that_never_ends_is_answered_and_cut_off(model: Path) -> None:
+    port = free_port()
+    head = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with (
+        served(model, port, "--threshold", "0.6", "--body-seconds", "0.3"),
+        socket.create_connection(("127.0.0.1", port), timeout=20) as client,
+    ):
+        client.sendall(head + b'Content-Length: 5000\r\n\r\n{"probe": "')
+        with client.makefile("rb") as answer:
+            content = answer.read()
+    assert content.startswith(b"HTTP/1.1 408") and b"body_too_slow" in content
 
 
 def wait_for(happened: object) -> None:

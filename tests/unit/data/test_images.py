@@ -125,36 +125,6 @@ def test_cmyk_jpeg_has_the_right_colours() -> None:
     assert np.abs(pixels.astype(int) - (220, 30, 40)).max() < 6
 
 
-def test_sixteen_bit_values_are_scaled_with_rounding() -> None:
-    values = np.array([[0, 128, 129, 256, 257, 32767, 65407, 65535]], dtype=np.uint16)
-    exact = np.floor(values / 257 + 0.5).astype(np.uint8)
-    assert exact.tolist() == [[0, 0, 1, 1, 1, 127, 255, 255]]
-    assert (exact != values >> 8).any(), "truncation would pass unnoticed"
-    grey = decode(encoded(Image.fromarray(values), "PNG"), "a")
-    pgm = decode(b"P5 8 1 65535\n" + values.astype(">u2").tobytes(), "a.pgm")
-    done, colour = cv2.imencode(".png", np.dstack([values, values * 0, values[:, ::-1]]))
-    assert done
-    rgb = decode(colour.tobytes(), "a")
-    assert np.array_equal(grey[..., 0], exact)
-    assert np.array_equal(pgm[..., 1], exact)
-    assert np.array_equal(rgb[..., 2], exact)
-    assert np.array_equal(rgb[..., 0], exact[:, ::-1])
-
-
-def test_sixteen_bit_colour_with_alpha() -> None:
-    values = np.full((2, 2, 4), 65535, dtype=np.uint16)
-    values[0, 0, 3] = 0
-    done, blob = cv2.imencode(".png", values)
-    assert done
-    assert decode(blob.tobytes(), "a")[:, :, 0].tolist() == [[0, 255], [255, 255]]
-
-
-def test_a_ten_bit_pgm_is_scaled_by_its_own_maximum() -> None:
-    values = np.array([[0, 511, 1023]], dtype=">u2")
-    pixels = decode(b"P5 3 1 1023\n" + values.tobytes(), "a.pgm")
-    assert pixels[0, :, 0].tolist() == [0, 127, 255]
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied(kind: str, orientation: int) -> None:

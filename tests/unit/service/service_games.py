@@ -12,6 +12,10 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
+from onnxfr.models.wrapper import FRModel
+from onnxfr.service.app import build_app
+from onnxfr.service.settings import ServiceSettings
+from onnxfr.service.verifier import Verifier
 from onnxfr.types import Pixels
 
 
@@ -34,13 +38,27 @@ def question(probe: bytes, reference: bytes) -> dict[str, str]:
     }
 
 
+SAME = question(encoded(pattern(1)), encoded(pattern(1, 1)))
+OTHER = question(encoded(pattern(1)), encoded(pattern(2)))
+
+
+def app_of(model: FRModel, threshold: float = 0.6, **options: Any) -> FastAPI:
+    """Return a service around a model, with a verifier's or the settings' options."""
+    scale = options.pop("scale", None)
+    aligner = options.pop("aligner", None)
+    verifier = Verifier(
+        model, threshold, scale=scale, aligner=aligner, max_pixels=options.pop("max_pixels", 10**6)
+    )
+    return build_app(verifier, ServiceSettings(**options))
+
+
 def talk(app: FastAPI, story: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
-    """Run a conversation with the application."""
+    """Run a conversation with the application; one that hangs is an error."""
 
     async def run() -> Any:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await story(client)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await asyncio.wait_for(story(client), 60)
 
     return asyncio.run(run())
 

@@ -68,7 +68,7 @@ def test_the_quota_ends_with_the_day() -> None:
 def test_keys_files_are_checked_without_showing_keys(tmp_path: Path) -> None:
     good = tmp_path / "keys.toml"
     good.write_text(
-        f'[a]\nkey = "{"x" * 20}"\nper_second = 2\n[b]\nsha256 = "{digest_of("y" * 20)}"\n'
+        f'[a]\nkey = "{"x" * 20}"\nper_second = 2\n[b]\nsha256 = "{digest_of(b"y" * 20)}"\n'
     )
     assert set(read_keys(good)) == {"a", "b"}
     bad = tmp_path / "bad.toml"
@@ -76,6 +76,11 @@ def test_keys_files_are_checked_without_showing_keys(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"a\.key") as error:
         read_keys(bad)
     assert "hunter2" not in str(error.value)
+    for unsendable in (" hunter2hunter2hunter2", "hunter2\\nhunter2hunter2"):
+        bad.write_text(f'[a]\nkey = "{unsendable}"\n')
+        with pytest.raises(SpecError, match="fit a header") as error:
+            read_keys(bad)
+        assert "hunter2" not in str(error.value)
     bad.write_text("[a]\nper_day = 3\n")
     with pytest.raises(SpecError, match="either key or sha256"):
         read_keys(bad)
