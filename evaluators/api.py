@@ -4,11 +4,13 @@ Clean pairs give OODFace's rates: how many are rejected, how many of the others 
 of all. Decision attacks then ask for yes or no only, every question counted. Pictures are sent as
 the data set holds them, 8 bits a channel; a local model stands behind the detector unless the data
 set is aligned. A rejected picture is never a win of the attacker.
+
+Where the budget of calls ends before the questions, a cell is kept as unfinished; a later run with
+more calls replays the answers that the journal holds and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,24 +18,21 @@ import pyarrow as pa
 
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.attacks import make_attack
-from onnxfr.data.pairs import PairSet
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.api_pictures import Asked, by_size, pool_of, read_pairs, stack
-from onnxfr.evaluators.api_results import checkpoints, results_of
+from onnxfr.evaluators.api_games import Judge, Row, attack_pairs, compare_pairs
+from onnxfr.evaluators.api_pictures import read_pairs
+from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
-from onnxfr.models.remote.reading import Kind, Verdict
-from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe, as_jpeg
 from onnxfr.runs.cells import Cell, Cost, ModelRef, chunks, take_rows
 from onnxfr.runs.context import Context
+from onnxfr.runs.records import unfinished
 from onnxfr.service.local import LocalVerifier
 from onnxfr.service.verifier import Verifier
-from onnxfr.threat import Threat
-from onnxfr.types import Access, Goal, Images, Norm
+from onnxfr.types import Access, Goal, Norm
 
 CLEAN, RECHECK = "clean", "recheck"
 _PRIORITY = {CLEAN: 60.0, RECHECK: -100.0}
@@ -42,6 +41,10 @@ _AT_ONCE = 64
 _JUDGED = 3
 """Looks of the judge at a pair's clean and final picture, at most, besides the attack's own."""
 _OWN = "the service's own"
+_WANTING = (
+    "no call was left for all questions about {} of {} pairs; raise --max-calls, known answers are "
+    "not paid for again"
+)
 
 
 @EVALUATORS.register("api")
@@ -56,7 +59,7 @@ class Api(Evaluator):
     """
 
     name: ClassVar[str] = "api"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     attacks: tuple[str, ...] = ("evolutionary",)
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
@@ -143,7 +146,7 @@ class Api(Evaluator):
         ]
 
     def run(self, cell: Cell, context: Context) -> Records:
-        """Ask, and return one record per pair."""
+        """Ask, and return one record per pair; ``short`` ones got less than was to be asked."""
         judge, threshold = _judge(cell, context)
         pairs = context.pairs(cell.data)
         rows = take_rows(pairs.pair_ids(), cell.rows)
@@ -151,24 +154,30 @@ class Api(Evaluator):
             "threshold": None if threshold is None else threshold.value,
             "threshold_origin": _OWN if threshold is None else threshold.origin,
         }
-        records: list[dict[str, Any]] = []
+        records: list[Row] = []
         if cell.method in (CLEAN, RECHECK):
             for at in range(0, len(rows), _AT_ONCE):
                 asked = read_pairs(pairs, rows[at : at + _AT_ONCE])
                 again = cell.method == RECHECK
-                records.extend(_compare(judge, asked, cell.params["jpeg"], again=again))
+                records.extend(compare_pairs(judge, asked, cell.params["jpeg"], again=again))
                 context.report(len(records), len(rows))
         else:
             asked = read_pairs(pairs, rows)
-            records = _attack(judge, pairs, asked, cell)
-        return [record | base for record in records]
+            records = attack_pairs(judge, pairs, asked, cell)
+        # The first row decides which columns a table has.
+        blank = dict.fromkeys(name for record in records for name in record)
+        records = [blank | record | base for record in records]
+        short = sum(record["short"] for record in records)
+        if not short:
+            return records
+        return unfinished(records, _WANTING.format(short, len(records)))
 
     def summarise(self, records: pa.Table) -> list[Result]:
         """Return rates of the clean pairs and curves of the attacks, with intervals."""
         return results_of(records)
 
 
-def _judge(cell: Cell, context: Context) -> tuple[LocalVerifier | RemoteModel, Threshold | None]:
+def _judge(cell: Cell, context: Context) -> tuple[Judge, Threshold | None]:
     model = context.model(cell.model)
     if isinstance(model, RemoteModel):
         return model, None
@@ -178,97 +187,3 @@ def _judge(cell: Cell, context: Context) -> tuple[LocalVerifier | RemoteModel, T
     )
     aligner = Aligner(model.card.template, model.card.input_size) if align else None
     return LocalVerifier(Verifier(model, threshold.value, aligner=aligner)), threshold
-
-
-def _compare(
-    judge: LocalVerifier | RemoteModel, asked: list[Asked], jpeg: int | None, *, again: bool
-) -> list[dict[str, Any]]:
-    """Return what the verifier says of clean pairs, and of some of them when asked again."""
-    told: dict[str, dict[str, Any]] = {}
-    for group in by_size(asked):
-        probes, references = stack(group)
-        if jpeg is not None:
-            probes = as_jpeg(probes, jpeg)
-        first: Sequence[Verdict | None] = judge.verdicts(probes, references)
-        later: Sequence[Verdict | None] = [None] * len(group)
-        if again and isinstance(judge, RemoteModel):
-            later = judge.verdicts(probes, references, again=True)
-        for each, verdict, second in zip(group, first, later, strict=True):
-            changed = None
-            if verdict is not None and second is not None:
-                changed = (verdict.kind, verdict.match) != (second.kind, second.match)
-            calls = (verdict is not None) + (second is not None)
-            told[each.pair] = _told(verdict) | {"changed": changed, "calls": calls}
-    unread = {"outcome": "unreadable", "calls": 0}
-    return [each.record() | (unread if each.reason else told[each.pair]) for each in asked]
-
-
-def _told(verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
-        return {"outcome": "unasked", "match": None, "score": None, "reason": "no call was left"}
-    outcome = {Kind.JUDGED: "judged", Kind.REJECTED: "rejected", Kind.INVALID: "invalid"}
-    return {
-        "outcome": outcome[verdict.kind],
-        "match": verdict.match,
-        "score": verdict.score,
-        "reason": verdict.detail or None,
-    }
-
-
-def _attack(
-    judge: LocalVerifier | RemoteModel, pairs: PairSet, asked: list[Asked], cell: Cell
-) -> list[dict[str, Any]]:
-    """Attack the pairs that can be read, those of one size at a time."""
-    rules = {"goal": cell.condition["goal"], "norm": cell.params["norm"]}
-    rules |= {"eps": cell.params["eps"], "max_queries": cell.params["max_queries"]}
-    records = [
-        each.record() | {"outcome": "unplayable", "reason": each.reason}
-        for each in asked
-        if each.reason
-    ]
-    for group in by_size(asked):
-        pool = pool_of(pairs, group[0].probe.shape, cell.seed)
-        records.extend(_play(judge, group, pool, cell))
-    return [record | rules for record in records]
-
-
-def _play(
-    judge: LocalVerifier | RemoteModel, group: list[Asked], pool: Images | None, cell: Cell
-) -> list[dict[str, Any]]:
-    """Attack those pairs that the verifier accepts for a comparison."""
-    params = cell.params
-    probes, references = stack(group)
-    sent = probes if params["jpeg"] is None else as_jpeg(probes, params["jpeg"])
-    clean: Sequence[Verdict | None] = judge.verdicts(sent, references)
-    playable = [k for k, verdict in enumerate(clean) if verdict and verdict.kind is Kind.JUDGED]
-    records = [
-        group[k].record() | {"outcome": "unplayable", "reason": _told(verdict)["reason"]}
-        for k, verdict in enumerate(clean)
-        if k not in playable
-    ]
-    if not playable:
-        return records
-    chosen = [group[k] for k in playable]
-    threat = Threat(norm=params["norm"], max_queries=params["max_queries"])
-    probe = Probe(
-        probes[playable], tuple(each.pair for each in chosen), references[playable], pool=pool
-    )
-    goal, jpeg = Goal(cell.condition["goal"]), params["jpeg"]
-    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION, jpeg=jpeg)
-    result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
-    for k, each in enumerate(chosen):
-        steps = [entry for entry in result.trace if entry.row == k]
-        at = {
-            f"distance_at_{q}": min((e.distance for e in steps if e.queries <= q), default=None)
-            for q in checkpoints(params["max_queries"])
-        }
-        found = {
-            "outcome": "played",
-            "won": bool(result.won[k]),
-            "won_clean": bool(result.won_clean[k]),
-            "distance": float(result.distance[k]) if result.won[k] else None,
-            "queries": int(result.queries[k]),
-            "refusals": int(oracle.refusals[k]),
-        }
-        records.append(each.record() | found | at)
-    return records

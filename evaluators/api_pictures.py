@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import PairSet
 from onnxfr.errors import DataError
+from onnxfr.evaluators.games import people_of
 from onnxfr.rng import RowRng
 from onnxfr.types import Images
 
@@ -27,6 +29,8 @@ class Asked:
     same: bool
     left_identity: str | None
     right_identity: str | None
+    people: tuple[int, int] = (-1, -1)
+    """Who is on the two pictures, as ``people_of`` numbers them."""
     probe: Images = field(default_factory=lambda: _NONE)
     reference: Images = field(default_factory=lambda: _NONE)
     reason: str = ""
@@ -44,10 +48,12 @@ class Asked:
 
 def read_pairs(pairs: PairSet, rows: Sequence[int]) -> list[Asked]:
     """Read both pictures of some pairs."""
-    ids, found = pairs.pair_ids(), []
+    ids, people, found = pairs.pair_ids(), people_of(pairs), []
     for row in rows:
-        sources = pairs.images[int(pairs.left[row])], pairs.images[int(pairs.right[row])]
-        names = ids[row], bool(pairs.same[row]), sources[0].identity, sources[1].identity
+        sides = int(pairs.left[row]), int(pairs.right[row])
+        sources = pairs.images[sides[0]], pairs.images[sides[1]]
+        both = int(people[sides[0]]), int(people[sides[1]])
+        names = ids[row], bool(pairs.same[row]), sources[0].identity, sources[1].identity, both
         try:
             pictures = [to_images([load_pixels(source)])[0] for source in sources]
         except DataError as error:
@@ -71,14 +77,20 @@ def stack(group: Sequence[Asked]) -> tuple[Images, Images]:
     return np.stack([each.probe for each in group]), np.stack([each.reference for each in group])
 
 
-def pool_of(pairs: PairSet, shape: tuple[int, ...], seed: int) -> Images | None:
-    """Return whole pictures of different people, the same whatever pairs share a cell."""
+def pool_of(
+    pairs: PairSet, shape: tuple[int, ...], seed: int
+) -> tuple[Images | None, NDArray[np.int32]]:
+    """Return whole pictures of different people, whatever pairs share a cell, and whose they are.
+
+    There are two more than wanted, since nobody is offered the two people of a pair.
+    """
+    people = people_of(pairs)
     luck = RowRng(seed, [image.id for image in pairs.images], "pool").uniform(0.0, 1.0, (1,))
-    found: dict[str, Images] = {}
+    found: dict[int, Images] = {}
     for index in np.argsort(luck[:, 0], kind="stable")[:_TRIED]:
         source = pairs.images[index]
-        person = source.identity or source.id
-        if person in found or len(found) == _POOL:
+        person = int(people[index])
+        if person in found or len(found) == _POOL + 2:
             continue
         try:
             picture = to_images([load_pixels(source)])[0]
@@ -86,4 +98,5 @@ def pool_of(pairs: PairSet, shape: tuple[int, ...], seed: int) -> Images | None:
             continue
         if picture.shape == shape:
             found[person] = picture
-    return np.stack(list(found.values())) if found else None
+    owners = np.array(list(found), dtype=np.int32)
+    return (np.stack(list(found.values())) if found else None), owners

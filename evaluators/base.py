@@ -116,7 +116,8 @@ class Evaluator(ABC):
         """Return one flat record per row of the cell, from the cell alone.
 
         Columns the store adds by itself and that records must not have: ``cell``, ``evaluator``,
-        ``model``, ``method``, ``condition`` (JSON text), ``data``.
+        ``model``, ``method``, ``condition`` (JSON text), ``data``. A cell that cannot be completed
+        for now returns ``runs.records.unfinished``: its rows are kept until a later run has more.
         """
 
     @abstractmethod

@@ -8,11 +8,13 @@ data set, whichever rows a cell holds, so that cutting a run into cells never mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from onnxfr.alignment.aligner import Rejection
 from onnxfr.data.images import image_sha, load_pixels, to_images
@@ -30,7 +32,8 @@ from onnxfr.runs.cells import DataRef, ModelRef, Rows, take_rows
 from onnxfr.runs.context import Context
 from onnxfr.types import Goal, Images
 
-_POOL = 16
+_STRANGERS = 16
+"""Faces of other people that every pair's attacker holds, where the data set has as many people."""
 
 _Measured = dict[tuple[str, str, str, str], Threshold]
 _thresholds: WeakKeyDictionary[Context, _Measured] = WeakKeyDictionary()
@@ -141,8 +144,13 @@ def load_games(
         _stack([pictures[int(i)] for i in pairs.left[positions]], size),
         tuple(ids[row] for row in played),
         references=_stack([pictures[int(i)] for i in pairs.right[positions]], size),
-        pool=None if pool_seed is None else _pool(pairs, crops, size, pool_seed),
     )
+    if pool_seed is not None:
+        people = people_of(pairs)
+        pool, owners = _pool(pairs, people, crops, size, pool_seed)
+        both = people[pairs.left[positions]], people[pairs.right[positions]]
+        strangers = np.logical_and(*(side[:, None] != owners for side in both))
+        probe = replace(probe, pool=pool, strangers=strangers)
     return Games(probe, positions, unplayable)
 
 
@@ -197,17 +205,42 @@ def _stack(pictures: Sequence[Images | str], size: tuple[int, int]) -> Images:
     return np.concatenate(images) if images else np.zeros((0, 3, *size), dtype=np.float32)
 
 
-def _pool(pairs: PairSet, crops: CropStore | None, size: tuple[int, int], seed: int) -> Images:
-    """Return faces of different people, the same for every cell of a data set."""
+def _pool(
+    pairs: PairSet,
+    people: NDArray[np.int32],
+    crops: CropStore | None,
+    size: tuple[int, int],
+    seed: int,
+) -> tuple[Images, NDArray[np.int32]]:
+    """Return faces of different people, the same for every cell of a data set, and whose they are.
+
+    There are as many as make ``_STRANGERS`` for every pair, whoever its two people are.
+    """
     names = [image.id for image in pairs.images]
     luck = RowRng(seed, names, "pool").uniform(0.0, 1.0, (1,))[:, 0]
-    found: dict[str, Images] = {}
+    found: dict[int, Images] = {}
     for index in np.argsort(luck, kind="stable"):
-        source = pairs.images[index]
-        person = source.identity or source.id
-        picture = None if person in found else _picture(source, crops, size)
+        person = int(people[index])
+        picture = None if person in found else _picture(pairs.images[index], crops, size)
         if picture is not None and not isinstance(picture, str):
             found[person] = picture
-        if len(found) == _POOL:
+        if len(found) == _STRANGERS + 2:
             break
-    return _stack(list(found.values()), size)
+    return _stack(list(found.values()), size), np.array(list(found), dtype=np.int32)
+
+
+def people_of(pairs: PairSet) -> NDArray[np.int32]:
+    """Return a number for who is on each picture: one for all that are said to show one person.
+
+    Not every data set names people; what its genuine pairs tell is known all the same.
+    """
+    names: dict[str, int] = {}
+    one, other = pairs.left[pairs.same].tolist(), pairs.right[pairs.same].tolist()
+    for index, image in enumerate(pairs.images):
+        if image.identity is not None:
+            one.append(index)
+            other.append(len(pairs.images) + names.setdefault(image.identity, len(names)))
+    every = len(pairs.images) + len(names)
+    said = coo_array((np.ones(len(one)), (one, other)), shape=(every, every))
+    found: NDArray[np.int32] = connected_components(said, directed=False)[1]
+    return found[: len(pairs.images)]

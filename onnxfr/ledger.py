@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +39,7 @@ class Ledger:
 
     def __init__(self, clean: Images, threat: Threat) -> None:
         self._clean, self._threat = clean, threat
+        self._above: Ledger | None = None
         self.queries: Counts = np.zeros(len(clean), dtype=np.int64)
         self.gradients: Counts = np.zeros(len(clean), dtype=np.int64)
         self.bad_gradients: Counts = np.zeros(len(clean), dtype=np.int64)
@@ -44,6 +47,22 @@ class Ledger:
         self.best: Images = clean.copy()
         self.best_distance: NDArray[np.float64] = np.full(len(clean), np.inf)
         self.trace: list[Improvement] = []
+
+    def fork(self, rows: Rows, rules: Threat, *, reports: bool) -> Ledger:
+        """Return books in which no row has won yet, for one attempt of some rows by other rules.
+
+        Questions are charged in these books, too; wins are noted here as well if ``reports``.
+        """
+        attempt, eps = copy.copy(self), rules.eps
+        if isinstance(eps, np.ndarray) and eps.ndim:
+            budgets = np.zeros(len(self._clean))
+            budgets[rows] = eps
+            eps = budgets
+        attempt._threat = replace(self._threat, eps=eps)
+        attempt.best, attempt.trace = self._clean.copy(), []
+        attempt.best_distance = np.full(len(self._clean), np.inf)
+        attempt._above = self if reports else None
+        return attempt
 
     def charge_queries(self, rows: Rows) -> tuple[Rows, Counts]:
         """Charge decisions or scores; return which the caps allow, and each one's number."""
@@ -64,9 +83,12 @@ class Ledger:
         np.add.at(counter, rows[served], 1)
         return served
 
-    def note_refusals(self, rows: Rows, refused: NDArray[np.bool_]) -> None:
-        """Count questions that were charged but got no verdict."""
+    def settle(self, rows: Rows, refused: NDArray[np.bool_], unasked: NDArray[np.bool_]) -> None:
+        """Count charged questions without a verdict; uncharge those nobody could be asked."""
         np.add.at(self.refusals, rows[refused], 1)
+        np.subtract.at(self.queries, rows[unasked], 1)
+        if len(rows) and bool(unasked.all()):
+            raise BudgetExhausted
 
     def clean_gradient(self, rows: Rows, gradient: torch.Tensor) -> torch.Tensor:
         """Return the gradient with rows that hold NaN or infinity set to zero, and count those."""
@@ -94,6 +116,8 @@ class Ledger:
         """
         if not len(images) or images[0].shape != self._clean.shape[1:]:
             return
+        if self._above is not None:
+            self._above.record(images, rows, numbers)
         closer = [k for k, row in enumerate(rows) if self._may_be_closer(images[k], int(row))]
         if not closer:
             return
@@ -119,6 +143,50 @@ class Ledger:
         if self._threat.norm == "linf":
             return bool(max(change.max(), -change.min()) < best)
         return bool(np.vdot(change, change) < best**2 * change.size * _ROUGH)
+
+
+class Standing:
+    """What the books say about some rows: the part of a window on a game that only reads."""
+
+    _ledger: Ledger
+    _rows: Rows
+
+    @property
+    def queries(self) -> NDArray[np.int64]:
+        """Decisions and scores charged to each row."""
+        return self._ledger.queries[self._rows]
+
+    @property
+    def gradients(self) -> NDArray[np.int64]:
+        """Gradients charged to each row."""
+        return self._ledger.gradients[self._rows]
+
+    @property
+    def best(self) -> Images:
+        """The closest win of each row; the clean picture where there is none."""
+        return self._ledger.best[self._rows]
+
+    @property
+    def best_distance(self) -> NDArray[np.float64]:
+        """The distance of each row's closest win; infinite where there is none."""
+        return self._ledger.best_distance[self._rows]
+
+    @property
+    def bad_gradients(self) -> NDArray[np.int64]:
+        """How many gradients of each row were zero everywhere or not finite."""
+        return self._ledger.bad_gradients[self._rows]
+
+    @property
+    def refusals(self) -> NDArray[np.int64]:
+        """How many questions of each row were charged but got no verdict."""
+        return self._ledger.refusals[self._rows]
+
+    @property
+    def trace(self) -> list[Improvement]:
+        """Every improvement of ``best`` in the order it came, rows as in this oracle."""
+        place = {int(row): k for k, row in enumerate(self._rows)}
+        found = self._ledger.trace
+        return [entry._replace(row=place[entry.row]) for entry in found if entry.row in place]
 
 
 def _how_often_before(rows: Rows) -> Counts:

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
-from onnxfr.ledger import BudgetExhausted, Counts, Improvement, Ledger, places
+from onnxfr.ledger import BudgetExhausted, Counts, Improvement, Ledger, Standing, places
 from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
-from onnxfr.models.comparer import CallsSpent, Comparer
+from onnxfr.models.comparer import UNASKED, CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
 from onnxfr.models.features import FeatureHook, embed_hooked
 from onnxfr.models.wrapper import FRModel
@@ -41,7 +41,7 @@ LOST = -2.0
 """The margin of rows over their cap and of pictures without a verdict: lower than any other."""
 
 
-class Oracle:
+class Oracle(Standing):
     """One game per row of a probe, bound to a model, a goal and a threshold.
 
     Args:
@@ -54,6 +54,7 @@ class Oracle:
         quantise: round every picture asked to 8 bits first, as a service that takes files does.
         jpeg: quality of the JPEG the service makes of what it is sent; implies ``quantise``.
         samples: gradients are averaged over this many calls (for randomised models).
+        looks: the judge's margins are the mean of this many looks (for randomised models).
         dtype: number type of gradients; float64 makes results independent of the batch size.
         device: where gradients are computed; ``auto`` takes CUDA if there is one.
         batch_size: most pictures per call of an engine; gradients on a processor take fewer.
@@ -71,6 +72,7 @@ class Oracle:
         quantise: bool = False,
         jpeg: int | None = None,
         samples: int = 1,
+        looks: int = 1,
         dtype: torch.dtype = torch.float32,
         device: str | Literal["auto"] = "auto",
         batch_size: int = 64,
@@ -87,10 +89,11 @@ class Oracle:
         self.device = torch.device(device)
         self._mode = model.mode if isinstance(model, Ensemble) else "margin"
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
-        self._samples, self.batch_size = samples, batch_size
+        self._samples, self.looks, self.batch_size = samples, looks, batch_size
         self._at_once = min(batch_size, _AT_ONCE) if self.device.type == "cpu" else batch_size
         self._decoder: View | None = None
-        self._ledger, self._recording = Ledger(probe.images, threat), True
+        clean = round8(probe.images) if self.quantise else probe.images
+        self._ledger, self._recording = Ledger(clean, threat), True
         self._rows: Rows = np.arange(len(probe))
         self._answers = answers_of(model, threshold, probe, batch_size)
         self._torch_references: list[torch.Tensor] = []
@@ -100,43 +103,6 @@ class Oracle:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def queries(self) -> NDArray[np.int64]:
-        """Decisions and scores charged to each row."""
-        return self._ledger.queries[self._rows]
-
-    @property
-    def gradients(self) -> NDArray[np.int64]:
-        """Gradients charged to each row."""
-        return self._ledger.gradients[self._rows]
-
-    @property
-    def best(self) -> Images:
-        """The closest win of each row; the clean picture where there is none."""
-        return self._ledger.best[self._rows]
-
-    @property
-    def best_distance(self) -> NDArray[np.float64]:
-        """The distance of each row's closest win; infinite where there is none."""
-        return self._ledger.best_distance[self._rows]
-
-    @property
-    def bad_gradients(self) -> NDArray[np.int64]:
-        """How many gradients of each row were zero everywhere or not finite."""
-        return self._ledger.bad_gradients[self._rows]
-
-    @property
-    def refusals(self) -> NDArray[np.int64]:
-        """How many questions of each row were charged but got no verdict."""
-        return self._ledger.refusals[self._rows]
-
-    @property
-    def trace(self) -> list[Improvement]:
-        """Every improvement of ``best`` in the order it came, rows as in this oracle."""
-        place = {int(row): k for k, row in enumerate(self._rows)}
-        found = self._ledger.trace
-        return [entry._replace(row=place[entry.row]) for entry in found if entry.row in place]
 
     def part(
         self, rows: Rows, *, access: Access | None = None, recording: bool | None = None
@@ -148,6 +114,15 @@ class Oracle:
         some._torch_references = [each[torch.as_tensor(rows)] for each in self._torch_references]
         some.access = self.access if access is None else min(access, self.access)
         some._recording = self._recording if recording is None else recording
+        return some
+
+    def attempt(self, rows: Rows, rules: Threat) -> Oracle:
+        """Return a window on some games in which nobody has won yet, under other rules.
+
+        Questions asked there are charged here, and wins count here if this window records.
+        """
+        some = self.part(rows, recording=True)
+        some._ledger = self._ledger.fork(some._rows, rules, reports=self._recording)
         return some
 
     def through(self, decoder: View) -> Oracle:
@@ -216,10 +191,10 @@ class Oracle:
         """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
         if self.quantise:
             images = round8(images)
-        try:
-            return self._margins(images, np.arange(len(self._rows)))
-        except CallsSpent:
-            return np.full(len(images), LOST, dtype=np.float32)
+        rows = np.arange(len(self._rows))
+        looks = [self._margins(images, rows) for _ in range(self.looks)]
+        found = looks[0] if self.looks == 1 else np.mean(looks, axis=0, dtype=np.float32)
+        return np.where(found == UNASKED, np.float32(LOST), found)
 
     def _differentiate(
         self, point: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
@@ -261,13 +236,11 @@ class Oracle:
         margins = np.full(len(asked), LOST, dtype=np.float32)
         for chunk in chunks(served, self.batch_size):
             images = self._pictures(x[places(chunk)], asked[chunk])
-            try:
-                margins[chunk] = self._margins(images, asked[chunk])
-            except CallsSpent:
-                raise BudgetExhausted from None
-            self._ledger.note_refusals(self._rows[asked[chunk]], margins[chunk] == LOST)
+            margins[chunk] = self._margins(images, asked[chunk])
             self._record(images, asked[chunk], np.flatnonzero(margins[chunk] > 0), numbers[chunk])
-        return margins
+        refused, unasked = margins[served] == LOST, margins[served] == UNASKED
+        self._ledger.settle(self._rows[asked[served]], refused, unasked)
+        return np.where(margins == UNASKED, np.float32(LOST), margins)
 
     def _pictures(self, points: Images | torch.Tensor, rows: Rows) -> Images:
         if self._decoder is not None:
@@ -278,8 +251,12 @@ class Oracle:
     def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:
         """Return signed margins; no verdict (a picture refused, NaN) is never a win."""
         seen = images if self.jpeg is None else as_jpeg(images, self.jpeg)
-        found = self._sign * self._answers.margins(seen, rows)
-        return np.where(np.isnan(found), np.float32(LOST), found).astype(np.float32)
+        try:
+            found = self._answers.margins(seen, rows)
+        except CallsSpent:
+            return np.full(len(images), UNASKED, dtype=np.float32)
+        signed = np.where(np.isnan(found), LOST, self._sign * found)
+        return np.where(found == UNASKED, UNASKED, signed).astype(np.float32)
 
     def _record(
         self, images: Images | torch.Tensor, rows: Rows, won: Rows, numbers: Counts | None

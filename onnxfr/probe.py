@@ -27,7 +27,9 @@ class Probe:
         reference_embeddings: stands in for ``references`` where only templates are stored.
         starts: points to begin from, for attacks that walk in from outside.
         landmarks: ``(N, K, 2)`` positions (x, y) in the pixels of ``images``.
-        pool: faces of other people, shared by all rows.
+        pool: faces of several people, shared by all rows.
+        strangers: ``(N, K)``, which of the K faces of the pool show neither person of a row's pair
+            and may be offered to it; None: all of them.
         basis: ``(K, 3, H, W)`` directions in which a surrogate is sensitive, shared by all rows.
     """
 
@@ -38,6 +40,7 @@ class Probe:
     starts: Images | None = None
     landmarks: NDArray[np.float32] | None = None
     pool: Images | None = None
+    strangers: NDArray[np.bool_] | None = None
     basis: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +59,12 @@ class Probe:
         if self.starts is not None and self.starts.shape != self.images.shape:
             raise DataError(
                 f"expected starts of shape {self.images.shape}, got {self.starts.shape}"
+            )
+        faces = 0 if self.pool is None else len(self.pool)
+        if self.strangers is not None and self.strangers.shape != (len(self.images), faces):
+            raise DataError(
+                f"expected strangers ({len(self.images)}, {faces}), a row per pair and a column "
+                f"per face of the pool, got {self.strangers.shape}"
             )
         if self.basis is not None and self.basis.shape[1:] != self.images.shape[1:]:
             raise DataError(
@@ -84,6 +93,7 @@ class Probe:
             reference_embeddings=some(self.reference_embeddings),
             starts=some(self.starts),
             landmarks=some(self.landmarks),
+            strangers=None if self.strangers is None else self.strangers[rows],
         )
 
 

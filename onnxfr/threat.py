@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import SpecError
+from onnxfr.probe import round8
 from onnxfr.types import Norm
 
 Batch = TypeVar("Batch", NDArray[np.float32], torch.Tensor)
@@ -18,6 +19,10 @@ Batch = TypeVar("Batch", NDArray[np.float32], torch.Tensor)
 
 _TINY = 1e-12
 _ROUNDING = 1e-6
+_LEVEL = 1 / 255
+_ROUNDING_VARIANCE = 1 / 12
+_SAFE = 0.995
+_SHRINKINGS = 12
 
 
 def read_eps(value: float | str) -> float:
@@ -112,6 +117,40 @@ class Threat:
             return None
         reach = self.restrict(self.radius(clean).expand_as(clean))
         return (clean - reach).clamp_min(0.0), (clean + reach).clamp_max(1.0)
+
+    def in_levels(self) -> Threat:
+        """Return the rules for pictures that will be rounded to 8 bits, which then keep these.
+
+        In linf a budget is a whole number of grey levels; in l2 rounding adds its own variance.
+        """
+        if self.eps is None:
+            return self
+        levels = np.asarray(self.eps, dtype=np.float64) * 255
+        if self.norm == "linf":
+            levels = np.floor(levels + 1e-4)
+        else:
+            levels = _SAFE * np.sqrt(np.maximum(np.square(levels) - _ROUNDING_VARIANCE, 0.0))
+        return replace(self, eps=levels * _LEVEL if levels.ndim else float(levels) * _LEVEL)
+
+    def as_file(self, clean: NDArray[np.float32], adv: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return pictures rounded to 8 bits that keep the budget from the rounded clean ones."""
+        file, middle = round8(adv), round8(clean)
+        if self.eps is None:
+            return file
+        if self.norm == "linf":
+            reach = np.reshape(np.asarray(self.in_levels().eps, dtype=np.float32), (-1, 1, 1, 1))
+            return round8(np.clip(file, middle - reach, middle + reach))
+        budget, change = np.broadcast_to(np.asarray(self.eps), len(file)), adv - middle
+        for turn in range(_SHRINKINGS):
+            size = self.distance(middle, file)
+            over = np.flatnonzero(size > budget + _ROUNDING)
+            if not over.size:
+                break
+            # Where nothing smaller is a change at all, the clean file is what is left.
+            share = _SAFE * budget[over] / size[over] if turn < _SHRINKINGS - 1 else 0 * size[over]
+            change[over] *= np.reshape(share, (-1, 1, 1, 1)).astype(np.float32)
+            file[over] = round8(middle[over] + change[over])
+        return file
 
     def allows(self, clean: NDArray[np.float32], adv: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Tell which rows keep the budget and the region, rounding aside."""

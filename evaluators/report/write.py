@@ -36,9 +36,10 @@ def read_content(store: RunStore) -> Content:
         results = tuple(evaluator.summarise(records))
         views[entry["name"]] = View(records, results, manifest)
     failed = store.failed()
-    present = sum(store.read(cell["key"]) is not None for cell in manifest["cells"])
-    unfinished = len(manifest["cells"]) - present - len(failed)
-    return Content(manifest, views, failed, max(0, unfinished))
+    tried = failed.keys() | {
+        cell["key"] for cell in manifest["cells"] if store.read(cell["key"]) is not None
+    }
+    return Content(manifest, views, failed, len(manifest["cells"]) - len(tried))
 
 
 def write_report(store: RunStore, folder: Path) -> Written:

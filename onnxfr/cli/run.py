@@ -262,6 +262,7 @@ def _tell(outcome: Outcome, store: RunStore, results: list[dict[str, Any]], as_j
             "reused": outcome.reused,
             "remaining": outcome.remaining,
             "failed": outcome.failed,
+            "unfinished": outcome.unfinished,
             "seconds": round(outcome.seconds, 3),
             "results": results,
         }
@@ -269,6 +270,8 @@ def _tell(outcome: Outcome, store: RunStore, results: list[dict[str, Any]], as_j
         return
     for key, message in outcome.failed.items():
         typer.echo(f"cell {key} failed: {message}", err=True)
+    for why in outcome.unfinished.values():
+        typer.echo(f"unfinished: {why}", err=True)
     typer.echo(
         f"{outcome.done} cells done, {outcome.reused} reused, {len(outcome.failed)} failed, "
         f"{outcome.remaining} to go, {_readable(outcome.seconds)}; records in {store.folder}"
@@ -277,6 +280,11 @@ def _tell(outcome: Outcome, store: RunStore, results: list[dict[str, Any]], as_j
         typer.echo("interrupted: run the same command again to resume; finished cells are kept")
     elif outcome.ending == "budget":
         typer.echo("the time budget is used up: run the same command again to go on")
+    elif outcome.ending == "unfinished":
+        typer.echo(
+            "some cells hold less than was asked for, see above; run again to go on, or look at "
+            f"what there is: onnxfr report {store.folder}"
+        )
     else:
         typer.echo(f"next: onnxfr report {store.folder}")
 

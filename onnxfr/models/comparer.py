@@ -6,6 +6,7 @@ may refuse one (no face found), and may stop answering when a budget of calls is
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import numpy as np
@@ -16,6 +17,9 @@ from onnxfr.errors import AccessDenied
 from onnxfr.models.wrapper import FRModel
 from onnxfr.types import Access, Embeddings, Images
 
+UNASKED = -math.inf
+"""The margin of a picture for which no call was left: nobody has judged it."""
+
 
 class CallsSpent(Exception):
     """No call is left for any of the pictures asked about: a signal, no failure."""
@@ -25,6 +29,8 @@ class Comparer(FRModel):
     """A verifier that answers decisions, and scores where ``access`` says so."""
 
     access: Access = Access.DECISION
+    unserved: int = 0
+    """Questions so far for which no call was left."""
 
     @property
     def differentiable(self) -> bool:
@@ -36,8 +42,8 @@ class Comparer(FRModel):
         """Return how far each picture is above the threshold; positive means accepted.
 
         A verifier without scores answers 1 and -1. NaN means that no verdict was given: a picture
-        refused, an answer that makes no sense, or no call left for this one. ``CallsSpent`` says
-        that no call was left for any of them.
+        refused, or an answer that makes no sense. ``UNASKED`` means that no call was left for this
+        one, ``CallsSpent`` that none was left for any of them.
         """
 
     def embed(self, images: Images) -> Embeddings:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onnxfr.runs.cells import Cell
+from onnxfr.runs.records import why_unfinished
 from onnxfr.runs.store import RunStore
 from onnxfr.runs.work import Attempt, Engine, Silent, Watcher, Work
 
 log = logging.getLogger(__name__)
 
-Ending = Literal["finished", "budget", "interrupted"]
+Ending = Literal["finished", "unfinished", "budget", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Outcome:
     reused: int
     done: int
     failed: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
+    """Why cells hold less than was asked for; the next run goes on with them."""
     remaining: int = 0
     seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        """0 when all asked for is there, 1 when cells failed, 130 when interrupted."""
+        """0 when all is there or a budget has ended it, 1 when cells failed, 130 if interrupted."""
         if self.ending == "interrupted":
             return 130
         return 1 if self.failed else 0
@@ -63,7 +66,7 @@ def execute(
     """
     todo = missing(cells, store)
     pace = _Pace(budget)
-    done, failed = 0, dict[str, str]()
+    kept = _Kept(store)
     ending: Ending = "finished"
     watcher = watcher or Silent()
     watcher.begins(todo)
@@ -72,39 +75,53 @@ def execute(
     try:
         for attempt in attempts:
             pace.learn(attempt)
-            if _keep(attempt, store):
-                done += 1
-            else:
-                failed[attempt.cell.key] = attempt.message
+            kept.add(attempt)
     except KeyboardInterrupt:
         ending = "interrupted"
     finally:
         _close(attempts)
     if ending == "finished" and pace.stopped:
         ending = "budget"
-    log.info("%s: %d done, %d failed", ending, done, len(failed))
+    elif ending == "finished" and kept.unfinished:
+        ending = "unfinished"
+    log.info("%s: %d done, %d failed", ending, kept.done, len(kept.failed))
     return Outcome(
         ending=ending,
         reused=len(dict.fromkeys(cells)) - len(todo),
-        done=done,
-        failed=failed,
-        remaining=len(todo) - done - len(failed),
+        done=kept.done,
+        failed=kept.failed,
+        unfinished=kept.unfinished,
+        remaining=len(todo) - kept.done - len(kept.failed),
         seconds=pace.elapsed(),
     )
 
 
-def _keep(attempt: Attempt, store: RunStore) -> bool:
-    """Store what came of a cell, and tell whether that is records."""
-    label = attempt.cell.label
-    if attempt.table is not None:
-        store.write(attempt.cell, attempt.table)
-        log.info("%s done in %.2f s", label, attempt.seconds)
-        return True
-    log.error("%s failed: %s", label, attempt.message)
-    if attempt.trace:
-        log.debug("trace of %s:\n%s", label, attempt.trace)
-    store.write_failure(attempt.cell, attempt.message)
-    return False
+@dataclass
+class _Kept:
+    """Stores what comes of cells, and counts it."""
+
+    store: RunStore
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
+
+    def add(self, attempt: Attempt) -> None:
+        cell = attempt.cell
+        if attempt.table is None:
+            log.error("%s failed: %s", cell.label, attempt.message)
+            if attempt.trace:
+                log.debug("trace of %s:\n%s", cell.label, attempt.trace)
+            self.store.write_failure(cell, attempt.message)
+            self.failed[cell.key] = attempt.message
+            return
+        self.store.write(cell, attempt.table)
+        why = why_unfinished(attempt.table)
+        if why is None:
+            log.info("%s done in %.2f s", cell.label, attempt.seconds)
+            self.done += 1
+        else:
+            log.warning("%s is unfinished: %s", cell.label, why)
+            self.unfinished[cell.key] = f"{cell.label}: {why}"
 
 
 class _Pace:

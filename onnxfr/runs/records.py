@@ -17,6 +17,18 @@ IDENTITY = ("cell", "evaluator", "model", "method", "condition", "data")
 _CELL = b"onnxfr.cell"
 _KEY = b"onnxfr.key"
 _DIGEST = b"onnxfr.digest"
+_UNFINISHED = b"onnxfr.unfinished"
+
+
+def unfinished(rows: Sequence[Mapping[str, Any]], why: str) -> pa.Table:
+    """Return the rows of a cell that could not be completed: kept, shown, and run again."""
+    return pa.Table.from_pylist(list(rows), metadata={_UNFINISHED: why.encode()})
+
+
+def why_unfinished(table: pa.Table) -> str | None:
+    """Return what a table's cell was short of; None where it is complete."""
+    why = (table.schema.metadata or {}).get(_UNFINISHED)
+    return None if why is None else why.decode()
 
 
 def to_table(cell: Cell, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -49,8 +61,10 @@ def to_table(cell: Cell, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Tab
     for position, (name, value) in enumerate(zip(IDENTITY, values, strict=True)):
         column = pa.array([value] * table.num_rows, pa.string())
         table = table.add_column(position, pa.field(name, pa.string()), column)
+    why = (table.schema.metadata or {}).get(_UNFINISHED)
     return table.replace_schema_metadata(
         {
+            **({} if why is None else {_UNFINISHED: why}),
             _KEY: cell.key.encode(),
             _CELL: canonical(cell.content()).encode(),
             _DIGEST: _digest(table),

@@ -1,4 +1,4 @@
-"""A run on disk: a manifest, one Parquet shard per finished cell, one note per failed cell, a log.
+"""A run on disk: a manifest, one Parquet shard per cell, one note per failed cell, a log.
 
 One process works on a run directory at a time, which an operating-system lock ensures; the lock
 goes with its process, so a killed run never blocks the next. Reading needs no lock.
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from onnxfr.errors import StoreError
 from onnxfr.runs.cells import Cell
 from onnxfr.runs.files import explained, remove_temporaries, write_atomically
-from onnxfr.runs.records import is_intact, join
+from onnxfr.runs.records import is_intact, join, why_unfinished
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class RunStore:
             lock.release()
 
     def write(self, cell: Cell, table: pa.Table) -> None:
-        """Keep the records of a finished cell."""
+        """Keep the records of a cell."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         write_atomically(self._shard(cell.key), sink.getvalue().to_pybytes())
@@ -104,8 +104,9 @@ class RunStore:
         return table
 
     def has(self, cell: Cell) -> bool:
-        """Tell whether the cell's records are there and intact."""
-        return self.read(cell.key) is not None
+        """Tell whether the cell's records are there, intact and complete."""
+        table = self.read(cell.key)
+        return table is not None and why_unfinished(table) is None
 
     def records(self, evaluator: str | None = None) -> pa.Table:
         """Return the records of the cells the manifest lists, in its order."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,18 @@ from onnxfr.cli.services import describe_price, price_services, with_services
 from onnxfr.errors import NotAuthorised, SpecError
 from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.base import EVALUATORS, Result
-from onnxfr.evaluators.planning import Plan, plan_run
+from onnxfr.evaluators.planning import Plan, manifest_of, plan_run
+from onnxfr.evaluators.report.page import page
 from onnxfr.evaluators.report.section import SECTIONS, View
+from onnxfr.evaluators.report.write import read_content
 from onnxfr.models.remote.reference import parse_reference
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
+from onnxfr.runs.engines.local import LocalEngine
+from onnxfr.runs.execute import Outcome, execute
 from onnxfr.runs.records import join, to_table
 from onnxfr.runs.spec import make_spec
+from onnxfr.runs.store import RunStore
 
 THRESHOLD = 0.5
 PARAMS: dict[str, Any] = {
@@ -134,14 +141,90 @@ def test_its_section_says_what_was_measured(toy: Path, tmp_path: Path) -> None:
     assert body.count("<svg") == 2 and "Dodging by evolutionary" in body
 
 
-def test_a_budget_that_ran_out_shows_in_the_sentence(toy: Path, tmp_path: Path) -> None:
-    port = free_port()
-    reference = f"remote:onnxfr,url=http://127.0.0.1:{port},journal={tmp_path / 'j'},budget=60"
+def run_remotely(toy: Path, folder: Path, port: int, budget: int | None) -> Outcome:
+    cap = "" if budget is None else f",budget={budget}"
+    reference = f"remote:onnxfr,url=http://127.0.0.1:{port},journal={folder / 'j'}{cap}"
+    plan, context = planned(toy, reference, folder / "cache", goals=["impersonate"])
+    store = RunStore(folder / "run")
+    with store.working():
+        store.write_manifest(manifest_of(plan, context), plan.cells)
+        return execute(plan.cells, store, LocalEngine(), plan.work(folder / "cache"))
+
+
+def told(folder: Path) -> tuple[dict[tuple[str, ...], Any], list[str], str]:
+    """Return what a stored run says in numbers, in sentences and on its page."""
+    content = read_content(RunStore.open(folder / "run"))
+    sentences = [verdict.sentence for verdict in content.verdicts()]
+    return numbers(content.results()), sentences, page(content)
+
+
+def test_more_calls_continue_a_run_that_ran_out_of_them(toy: Path, tmp_path: Path) -> None:
+    port, whole = free_port(), tmp_path / "whole"
     with served_here(load_model(toy / "toy"), THRESHOLD, port):
-        table = records(*planned(toy, reference, tmp_path / "b", goals=["impersonate"]))
-    view = View(table, tuple(results_of(table)), {})
-    sentences = [verdict.sentence for verdict in SECTIONS.get("api")().verdicts(view)]
-    assert any("times on average (at most 30)" in sentence for sentence in sentences), sentences
+        assert run_remotely(toy, whole, port, None).ending == "finished"
+        for budget in (10, 60, 60):
+            outcome = run_remotely(toy, tmp_path, port, budget)
+            assert (outcome.ending, outcome.failed, outcome.exit_code) == ("unfinished", {}, 0)
+            assert all("raise --max-calls" in why for why in outcome.unfinished.values())
+            assert spent(tmp_path) == budget
+        assert run_remotely(toy, tmp_path, port, None).ending == "finished"
+        again = run_remotely(toy, tmp_path, port, None)
+    assert (again.done, again.ending) == (0, "finished")
+    # Not a call more than without any interruption, and the same results.
+    assert spent(tmp_path) == spent(whole)
+    assert told(tmp_path) == told(whole)
+
+
+def spent(folder: Path) -> int:
+    lines = [json.loads(line) for line in (folder / "j").read_text().splitlines()]
+    return sum(line["calls"] for line in lines if "ask" in line)
+
+
+def test_clean_pairs_that_were_not_asked_are_counted(toy: Path, tmp_path: Path) -> None:
+    port = free_port()
+    with served_here(load_model(toy / "toy"), THRESHOLD, port):
+        run_remotely(toy, tmp_path, port, 10)
+    found, sentences, html = told(tmp_path)
+    assert found[("unasked_pairs", "", "", "")][0] == 14
+    assert found[("rr", "", "", "")][3] == 10
+    assert found[("unrepeated_pairs", "", "", "")][0] == 4
+    assert found[("attacked_pairs", "evolutionary", "impersonate", "")][0] < 3
+    assert any("14 pairs were not asked; 4 pairs were not asked again" in s for s in sentences)
+    assert "Pairs not asked, no call was left" in html
+    assert "No pair was asked often enough to say" in html
+
+
+def test_attacks_cut_short_are_counted_and_judged_only_as_far_as_they_went(
+    toy: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    with served_here(load_model(toy / "toy"), THRESHOLD, port):
+        run_remotely(toy, tmp_path, port, 60)
+    found, sentences, html = told(tmp_path)
+    attack = "evolutionary", "impersonate"
+    assert found[("cut_short_pairs", *attack, "")][0] == 3
+    # Every call was an answer to somebody: 24 for the clean pairs, the others for the attack.
+    assert found[("calls", "", "", "")][0] == 24
+    assert found[("calls", *attack, "")][0] == 60 - 24
+    assert found[("refused_queries", *attack, "")][0] == 0
+    rates = [key[3] for key in found if key[0] == "asr"]
+    assert rates == ["eps=8/255, queries=10"]
+    assert any("3 pairs cut short" in sentence for sentence in sentences)
+    assert any("yes or no, 10 times a pair" in sentence for sentence in sentences)
+    assert "The calls ran out: 3 pairs cut short" in html
+
+
+def test_a_pair_that_cannot_be_read_hides_no_other(toy: Path, tmp_path: Path) -> None:
+    shutil.copytree(toy, tmp_path / "toy")
+    for picture in sorted((tmp_path / "toy" / "people").rglob("*.png"))[:6]:
+        picture.write_bytes(b"no picture")
+    plan, context = planned(
+        tmp_path / "toy", str(toy / "toy"), tmp_path, goals=["impersonate"], attacked_pairs=12
+    )
+    table = records(plan, context)
+    outcomes = [row["outcome"] for row in table.to_pylist() if row["method"] == "evolutionary"]
+    assert outcomes[0] == "unplayable" and "played" in outcomes
+    assert numbers(results_of(table))[("calls", "evolutionary", "impersonate", "")][0] > 0
 
 
 def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path: Path) -> None:

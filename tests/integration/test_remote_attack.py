@@ -188,13 +188,13 @@ def test_a_threshold_changed_in_mid_run_stops_it(model: Path, tmp_path: Path) ->
 
 
 def test_clients_that_leave_in_the_middle_do_no_harm(port: int) -> None:
-    head = b"POST /v1/verify HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", port)) as left:
             left.sendall(head + b'Content-Length: 5000\r\n\r\n{"probe": "')
     # The service's log is searched for traces when it ends; here it still answers.
     with socket.create_connection(("127.0.0.1", port)) as stays:
-        stays.sendall(b"GET /v1/health HTTP/1.1\r\nHost: a\r\n\r\n")
+        stays.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert stays.recv(4096).startswith(b"HTTP/1.1 200")
 
 

@@ -15,7 +15,7 @@ ALLOWED = {
     **dict.fromkeys(BASE, BASE),
     "models": BASE,
     "doctor": BASE | {"models"},
-    "threat": BASE,
+    "threat": BASE | {"probe"},
     "probe": BASE,
     "ledger": BASE | {"threat"},
     "oracle": BASE | {"threat", "probe", "models", "ledger"},

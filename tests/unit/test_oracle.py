@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "attacks"))
 from attack_games import tiny_game, tiny_model, tiny_probe, tiny_threshold
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
-from onnxfr.models.comparer import CallsSpent, Comparer
+from onnxfr.models.comparer import UNASKED, CallsSpent, Comparer
 from onnxfr.models.wrapper import FRModel, OnnxModel
 from onnxfr.oracle import LOST, SLACK, BudgetExhausted, Oracle
 from onnxfr.probe import as_jpeg, round8
@@ -231,8 +231,9 @@ class Counter(Comparer):
         self.calls -= served
         found = self.inner.similarity(images, references) - self.threshold
         found[images.mean((1, 2, 3)) < 0.05] = np.nan
-        found[served:] = np.nan
-        return np.sign(found)
+        told = np.sign(found)
+        told[served:] = UNASKED
+        return told
 
 
 @pytest.mark.parametrize("goal", list(Goal))
@@ -274,6 +275,22 @@ def test_calls_that_are_spent_end_the_attack_and_judge_as_lost(tiny: OnnxModel) 
     with pytest.raises(BudgetExhausted):
         oracle.decide(probe.images)
     assert (oracle.verify(probe.images) == LOST).all()
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_a_question_without_a_call_is_no_question(tiny: OnnxModel, goal: Goal) -> None:
+    probe = tiny_probe(3)
+    threshold = -1.0 if goal is Goal.IMPERSONATE else 1.0
+    oracle = Oracle(Counter(tiny, threshold, calls=4), probe, Threat(), goal=goal, batch_size=2)
+    assert oracle.decide(probe.images).all()
+    assert oracle.decide(probe.images).tolist() == [True, False, False]
+    assert oracle.queries.tolist() == [2, 1, 1]
+    with pytest.raises(BudgetExhausted):
+        oracle.decide(probe.images)
+    assert oracle.queries.tolist() == [2, 1, 1] and not oracle.refusals.any()
+    # Some of the judge's pictures may still be answered; the others are lost, whatever the goal.
+    some = Oracle(Counter(tiny, threshold, calls=2), probe, Threat(), goal=goal)
+    assert (some.verify(probe.images) > 0).tolist() == [True, True, False]
 
 
 def test_a_model_that_answers_nan_never_makes_a_win(tiny: OnnxModel) -> None:

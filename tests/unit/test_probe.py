@@ -24,13 +24,14 @@ def make(rows: int = 3) -> Probe:
 
 
 def test_taking_rows_takes_everything_but_the_pool() -> None:
-    probe = make()
+    probe = replace(make(), strangers=np.array([[True], [True], [False]]))
     some = probe.take(np.array([2, 0]))
     assert some.ids == ("p2", "p0") and len(some) == 2
     assert (some.images == probe.images[[2, 0]]).all()
     assert some.references is not None and probe.references is not None
     assert (some.references == probe.references[[2, 0]]).all()
     assert some.pool is probe.pool
+    assert some.strangers is not None and some.strangers.tolist() == [[False], [True]]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,8 @@ def test_taking_rows_takes_everything_but_the_pool() -> None:
         ({"references": None}, "references"),
         ({"references": np.zeros((2, 3, 6, 6), np.float32)}, "3 references"),
         ({"starts": np.zeros((3, 3, 5, 5), np.float32)}, "starts of shape"),
+        ({"strangers": np.ones((3, 2), np.bool_)}, r"strangers \(3, 1\)"),
+        ({"strangers": np.ones((3, 1), np.bool_), "pool": None}, r"strangers \(3, 0\)"),
         ({"landmarks": np.zeros((3, 5, 3), np.float32)}, "landmarks"),
     ],
 )

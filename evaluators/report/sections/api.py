@@ -82,6 +82,13 @@ def _verdicts(where: tuple[str, str], results: list[Result]) -> list[Verdict]:
         )
         many = rr.value is not None and rr.value > _MANY_REJECTED
         found.append(Verdict("caution" if many else "info", sentence, model))
+    wanting = _wanting(results)
+    if wanting:
+        sentence = (
+            f"The calls to {model} ran out on {data}: {wanting}. Rates are of what was asked; run "
+            "the same command again with more calls (--max-calls) to ask the rest."
+        )
+        found.append(Verdict("caution", sentence, model))
     for method, goal, part in _attacks(results):
         last = zip(points_of(part, "asr"), points_of(part, "median_distance"), strict=True)
         for (questions, result), (_, median) in list(last)[-1:]:
@@ -104,6 +111,27 @@ def _verdicts(where: tuple[str, str], results: list[Result]) -> list[Verdict]:
     return found
 
 
+def _wanting(results: Sequence[Result]) -> str:
+    """Say what could not be asked for want of calls, of all that was planned."""
+    parts = []
+    for metric, words in (("unasked_pairs", "not asked"), ("unrepeated_pairs", "not asked again")):
+        found = _find(results, metric)
+        if found is not None:
+            parts.append(f"{count(found.n)} pairs were {words}")
+    for method, goal, part in _attacks(results):
+        said = _short(part)
+        if said:
+            parts.append(f"{GOALS[goal].lower()} by {method}: {said}")
+    return "; ".join(parts)
+
+
+def _short(part: Sequence[Result]) -> str:
+    """Say how many games of an attack were cut short or never begun."""
+    words = (("cut_short_pairs", "cut short"), ("unasked_pairs", "never begun"))
+    found = [(next((r.n for r in part if r.metric == metric), 0), text) for metric, text in words]
+    return ", ".join(f"{count(n)} pairs {text}" for n, text in found if n)
+
+
 def _headlines(where: tuple[str, str], results: list[Result]) -> list[Headline]:
     model, data = where
     rows = []
@@ -121,7 +149,8 @@ def _headlines(where: tuple[str, str], results: list[Result]) -> list[Headline]:
         for questions, result in points_of(part, "asr")[-1:]:
             words = f"{GOALS[goal]} by yes-or-no questions, {method}"
             shown, seen = span(result.low, result.high), f"{count(result.n)} pairs"
-            note = f"{count(questions)} questions a pair, within {_limit(result)}"
+            short = f"; {_short(part)}" if _short(part) else ""
+            note = f"{count(questions)} questions a pair, within {_limit(result)}{short}"
             rows.append(Headline(model, data, words, value_text(result), shown, seen, note))
     asked = [r for r in results if r.metric == "calls"]
     if asked:
@@ -140,6 +169,7 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
             "calls": _count_of(part, "calls"),
             "pairs": _count_of(part, "attacked_pairs"),
             "refused": _share_of(part, "refused_queries"),
+            "short": _short(part),
             "points": _points(part),
         }
         for method, goal, part in _attacks(results)
@@ -173,6 +203,8 @@ _RATES = {
     "fnmr": "Genuine pairs refused, of those judged (FNMR)",
     "fmr": "Impostor pairs accepted, of those judged (FMR)",
     "changed_mind": "Answered differently when asked again",
+    "unasked_pairs": "Pairs not asked, no call was left",
+    "unrepeated_pairs": "Pairs not asked again, no call was left",
 }
 
 
@@ -182,6 +214,7 @@ def _points(part: Sequence[Result]) -> list[dict[str, str]]:
         {
             "questions": count(questions),
             "asr": f"{percent(result.value)} ({span(result.low, result.high)})",
+            "pairs": count(result.n),
             "median": distance_text(_estimate(medians[questions])),
         }
         for questions, result in points_of(part, "asr")
@@ -200,7 +233,9 @@ def _limit(result: Result) -> str:
 
 
 def _times(part: Sequence[Result], cap: int) -> str:
-    """Say how often was asked: an attack that its budget of calls cut short asked less."""
+    """Say how often was asked: attacks may end early, and pairs cut short are not among these."""
+    if _short(part):
+        return f"{count(cap)} times"
     asked = next(r.value or 0.0 for r in part if r.metric == "calls")
     mean = asked / next(r.n for r in part if r.metric == "asr")
     if mean > _NEARLY_ALL * cap:

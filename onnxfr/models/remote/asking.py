@@ -1,7 +1,8 @@
-"""Sends questions: a pool of connections, a steady pace, and patience with answers not given.
+"""Asks questions, several at once, with patience where answers are not given.
 
 A try is repeated only when there was no answer: the connection failed or broke, the service was
-overloaded or said that this one did not count. Every try that may have been paid for is charged.
+overloaded or said that this one did not count. Every try that may have been paid for is charged,
+and no other.
 """
 
 from __future__ import annotations
@@ -10,22 +11,21 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
 
-from onnxfr.errors import MissingExtra, RemoteError
+from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import CallsSpent
 from onnxfr.models.remote.adapter import Adapter
-from onnxfr.models.remote.authorisation import is_loopback
-from onnxfr.models.remote.filling import Ready, fill, make_request
+from onnxfr.models.remote.filling import Ready, make_request
 from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import (
     Kind,
     TryAgain,
+    Unusable,
     Verdict,
     check_given,
     check_status,
@@ -33,8 +33,10 @@ from onnxfr.models.remote.reading import (
     found,
     look,
     parse,
+    plain,
     read_answer,
 )
+from onnxfr.models.remote.sending import NeverSent, Sender, Stopped
 
 log = logging.getLogger(__name__)
 
@@ -55,31 +57,12 @@ class Asker:
     """Asks the questions of one adapter."""
 
     def __init__(
-        self,
-        adapter: Adapter,
-        journal: Journal,
-        shared: Values,
+        self, adapter: Adapter, journal: Journal, shared: Values, hosts: Collection[str]
     ) -> None:
-        try:
-            import httpx
-        except ModuleNotFoundError:
-            raise MissingExtra("httpx", "remote") from None
-        self._httpx: Any = httpx
         self.adapter, self.journal, self._shared = adapter, journal, shared
         self._jitter, self._stopping = random.Random(), threading.Event()
-        # It would write whole addresses into logs, and some vendors sign in the address.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        pace = adapter.pace
-        host = httpx.URL(fill(adapter.steps[0].url, shared)).host
-        self._client = httpx.Client(
-            timeout=httpx.Timeout(pace.timeout),
-            limits=httpx.Limits(max_connections=pace.concurrency),
-            # A redirect could lead to a service nobody has vouched for.
-            follow_redirects=False,
-            trust_env=not is_loopback(host),
-        )
-        self._pool = ThreadPoolExecutor(pace.concurrency, "onnxfr-ask")
-        self._turn, self._next = threading.Lock(), 0.0
+        self._sender = Sender(adapter.pace, hosts, self._stopping)
+        self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self.retried = 0
 
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
@@ -107,28 +90,29 @@ class Asker:
     def close(self) -> None:
         """Close the connections."""
         self._pool.shutdown()
-        self._client.close()
+        self._sender.close()
 
     def _answer(self, question: Question, again: bool) -> None:
-        calls = self.adapter.calls
+        try:
+            self._persist(question, again)
+        except Stopped:
+            return
+        except BaseException:
+            # At once: until the caller wakes, the other threads would go on sending.
+            self._stopping.set()
+            raise
+
+    def _persist(self, question: Question, again: bool) -> None:
+        """Try until there is an answer, and write it down."""
         for attempt in range(self.adapter.pace.retries + 1):
-            if attempt:
-                if self._stopping.is_set():
-                    return
-                try:
-                    self.journal.ask([question.key], calls)
-                except CallsSpent:
-                    return
-                self.retried += 1
-            used = [0]
+            if attempt and not self._charge_again(question):
+                return
             try:
-                verdict = self._go_through(question, used)
+                verdict = self._try(question)
             except TryAgain as reason:
-                self._settle(question, used[0] + reason.charged)
                 log.info("%s: %s (try %d)", self.adapter.name, reason, attempt + 1)
                 self._pause(attempt, reason)
                 continue
-            self._settle(question, used[0])
             changed = self._version_changed(verdict)
             # A paid answer is kept even where it may not be used.
             self.journal.record(question.key, verdict, again=again or changed is not None)
@@ -140,17 +124,35 @@ class Asker:
             "same command again later: what was answered is kept and not asked again"
         )
 
-    def _settle(self, question: Question, used: int) -> None:
-        """Give back what was charged for steps that were never taken."""
-        if used < self.adapter.calls:
-            self.journal.give_back(question.key, self.adapter.calls - used)
+    def _charge_again(self, question: Question) -> bool:
+        if self._stopping.is_set():
+            return False
+        try:
+            self.journal.ask([question.key], self.adapter.calls)
+        except CallsSpent:
+            return False
+        self.retried += 1
+        return True
+
+    def _try(self, question: Question) -> Verdict:
+        """Go through the steps once; give back what was charged for calls that were not made."""
+        used = [0]
+        try:
+            return self._go_through(question, used)
+        except Unusable as why:
+            return Verdict(Kind.INVALID, detail=str(why))
+        except TryAgain as reason:
+            used[0] -= not reason.charged
+            raise
+        finally:
+            if used[0] < self.adapter.calls:
+                self.journal.give_back(question.key, self.adapter.calls - used[0])
 
     def _go_through(self, question: Question, used: list[int]) -> Verdict:
-        """Take the steps of a question, counting in ``used`` those that were answered."""
+        """Take the steps of a question, counting in ``used`` the calls that may be paid for."""
         values = {**self._shared, **question.values}
         for step in self.adapter.steps[:-1]:
-            status, body = self._send(make_request(step, values, time.time()))
-            used[0] += 1
+            status, body = self._send(make_request(step, values, time.time()), used)
             content = parse(body)
             refused = find_rejection(self.adapter, status, content)
             if refused is not None:
@@ -160,34 +162,23 @@ class Asker:
                 value = look(content, path)
                 if not found(value):
                     return Verdict(Kind.REJECTED, detail=f"no {name}")
-                values[f"captured.{name}"] = str(value)
-        status, body = self._send(make_request(self.adapter.steps[-1], values, time.time()))
-        used[0] += 1
+                values[f"captured.{name}"] = plain(value)
+        status, body = self._send(make_request(self.adapter.steps[-1], values, time.time()), used)
         return read_answer(self.adapter, status, body)
 
-    def _send(self, request: Ready) -> tuple[int, bytes]:
-        self._wait_turn()
+    def _send(self, request: Ready, used: list[int]) -> tuple[int, bytes]:
+        self._sender.wait_turn(request)
+        used[0] += 1
         try:
-            answer = self._client.request(
-                request.method, request.url, headers=request.headers, content=request.content
-            )
-        except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
-            raise TryAgain(f"no connection ({error})", charged=False) from None
-        except self._httpx.TransportError as error:
-            raise TryAgain(f"the connection broke ({type(error).__name__})") from None
-        wait_for = retry_after(answer.headers.get("retry-after"))
-        check_given(self.adapter, answer.status_code, answer.content, wait_for)
-        return answer.status_code, answer.content
-
-    def _wait_turn(self) -> None:
-        rate = self.adapter.pace.per_second
-        if rate is None:
-            return
-        with self._turn:
-            now = time.monotonic()
-            start = max(now, self._next)
-            self._next = start + 1 / rate
-        self._stopping.wait(max(0.0, start - now))
+            given = self._sender.send(request)
+        except NeverSent:
+            used[0] -= 1
+            raise
+        check_given(self.adapter, given.status, given.content, retry_after(given.retry_after))
+        if given.problem:
+            check_status(self.adapter, given.status, given.problem.encode())
+            raise Unusable(given.problem)
+        return given.status, given.content
 
     def _pause(self, attempt: int, reason: TryAgain) -> None:
         if reason.wait is not None and reason.wait > self.adapter.pace.patience:
@@ -195,6 +186,8 @@ class Asker:
                 f"{self.adapter.name} asks to wait {reason.wait:.0f} s ({reason}); run the same "
                 "command again then: what was answered is kept and not asked again"
             )
+        if reason.wait is not None:
+            self._sender.hold(reason.wait)
         spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
         # Jitter on top: clients that were told the same time must not come back together.
         self._stopping.wait((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))

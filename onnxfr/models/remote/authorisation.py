@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from onnxfr.errors import NotAuthorised
+from onnxfr.errors import NotAuthorised, RemoteError
 
 
 def is_loopback(host: str) -> bool:
@@ -18,9 +18,21 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def host_of(url: str) -> str:
+    """Return the host in an address; empty where it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        # Not the address itself: it may hold a secret.
+        raise RemoteError(
+            "expected an address such as https://host/path, got one whose host cannot be told; "
+            "correct the adapter or its parameters"
+        ) from None
+
+
 def check_authorised(url: str, authorised: bool) -> None:
     """Raise unless a service may be attacked: it is local, or the user vouches for it."""
-    host = urlsplit(url).hostname or ""
+    host = host_of(url)
     if not authorised and not is_loopback(host):
         raise NotAuthorised(
             f"{host or url} is not this machine. Test only services whose owner allows it, "

@@ -44,10 +44,15 @@ class Journal:
         except OSError as bad:
             raise RemoteError(f"cannot open the journal {path}: {bad}") from None
         self._lock = FileLock(f"{path}.lock")
-        with self.exclusive():
-            if not self._offset:
-                self._write([{"journal": _FORMAT, "adapter": adapter, "digest": digest}])
-                self.sync()
+        self._header = {"journal": _FORMAT, "adapter": adapter, "digest": digest}
+        try:
+            with self.exclusive():
+                if not self._offset:
+                    self._write([self._header])
+                    self.sync()
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -58,8 +63,8 @@ class Journal:
 
     @property
     def left(self) -> float:
-        """Calls that may still be made."""
-        return float("inf") if self.budget is None else self.budget - self.spent
+        """Calls that may still be made; none where a later budget is below what was spent."""
+        return float("inf") if self.budget is None else max(0, self.budget - self.spent)
 
     def ask(self, keys: Sequence[str], calls: int) -> None:
         """Charge the calls of these questions, durably, before they are sent."""
@@ -71,6 +76,12 @@ class Journal:
             self.spent += len(keys) * calls
             self._write([{"ask": key, "calls": calls} for key in keys])
         self.sync()
+
+    def repeat(self, key: str) -> Verdict | None:
+        """Return what the service said when it was asked again, in the journal's own version."""
+        later = self.repeats.get(key, [])
+        same = [verdict for verdict in later if verdict.version in (None, self.version)]
+        return same[-1] if same else None
 
     def give_back(self, key: str, calls: int) -> None:
         """Uncharge calls that the service certainly did not answer."""
@@ -102,7 +113,7 @@ class Journal:
             self.version = verdict.version
 
     def _write(self, lines: Sequence[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
+        text = b"".join(_line(line) for line in lines)
         try:
             # One call per group: O_APPEND keeps groups of different threads apart.
             written = os.write(self._file, text)
@@ -117,23 +128,32 @@ class Journal:
         size = os.fstat(self._file).st_size
         if size == self._offset:
             return
-        content = os.pread(self._file, size - self._offset, self._offset)
+        content = self._read(self._offset, size)
         whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.ftruncate(self._file, self._offset + whole)
-        for number, line in enumerate(content[:whole].splitlines(), 1):
+        lines = content[:whole].splitlines()
+        if self._offset == 0:
+            self._check_header(content.partition(b"\n")[0], torn=not lines)
+        for number, line in enumerate(lines, 1):
+            if self._offset == 0 and number == 1:
+                continue
             try:
-                entry = json.loads(line)
-                if self._offset == 0 and number == 1:
-                    self._check_header(entry)
-                else:
-                    self._replay(entry)
-            except (ValueError, KeyError, TypeError):
+                self._replay(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError):
                 raise RemoteError(
                     f"{self.path}: line {number} is no journal entry; the file was changed by "
                     "something else. Move it away to start anew (and pay anew)"
                 ) from None
+        if whole < len(content):
+            os.ftruncate(self._file, self._offset + whole)
         self._offset += whole
+
+    def _read(self, start: int, end: int) -> bytes:
+        parts = []
+        # The system may give less than was asked for, and never gives more than 2 GB at once.
+        while start < end and (part := os.pread(self._file, end - start, start)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
 
     def _replay(self, entry: dict[str, Any]) -> None:
         if "ask" in entry:
@@ -145,9 +165,25 @@ class Journal:
             key = entry.pop("again" if again else "got")
             self._note(key, Verdict(**{**entry, "kind": Kind(entry["kind"])}), again)
 
-    def _check_header(self, entry: dict[str, Any]) -> None:
-        if entry["journal"] != _FORMAT or entry["digest"] != self._digest:
+    def _check_header(self, line: bytes, *, torn: bool) -> None:
+        """Raise unless the file is this adapter's journal: no other file is ever written to."""
+        if torn and _line(self._header).startswith(line):
+            return
+        try:
+            entry = json.loads(line)
+            known, owner = entry["journal"] == _FORMAT, entry["adapter"]
+            ours = known and entry["digest"] == self._digest and not torn
+        except (ValueError, KeyError, TypeError):
             raise RemoteError(
-                f"{self.path} belongs to adapter {entry['adapter']!r} as it was when the journal "
+                f"{self.path} is no journal: line 1 is not how one begins. It was left as it is; "
+                "name another file"
+            ) from None
+        if not ours:
+            raise RemoteError(
+                f"{self.path} belongs to adapter {owner!r} as it was when the journal "
                 f"was begun, not to {self._adapter!r} as it is now; choose another journal"
             )
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return (json.dumps(entry, allow_nan=False) + "\n").encode()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.errors import SpecError
 from onnxfr.models.card import Card
-from onnxfr.models.comparer import CallsSpent, Comparer
+from onnxfr.models.comparer import UNASKED, CallsSpent, Comparer
 from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.models.remote.adapter import Adapter
 from onnxfr.models.remote.asking import Asker, Question
-from onnxfr.models.remote.authorisation import check_authorised, is_loopback
+from onnxfr.models.remote.authorisation import check_authorised, host_of, is_loopback
 from onnxfr.models.remote.filling import encode_picture, fill, join_pictures, read_secrets
 from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import Verdict
@@ -65,7 +63,7 @@ class RemoteModel(Comparer):
         urls = [fill(step.url, {**shared, **blank, **captures}) for step in adapter.steps]
         for url in urls:
             check_authorised(url, self._authorised)
-        outside = any(not is_loopback(urlsplit(url).hostname or "") for url in urls)
+        outside = any(not is_loopback(host_of(url)) for url in urls)
         if self._budget is None and outside:
             raise SpecError(
                 f"{adapter.name} may charge for every call: say how many at most, with --max-calls"
@@ -74,7 +72,8 @@ class RemoteModel(Comparer):
         journal = Journal(
             self._place, adapter=adapter.name, digest=adapter.digest(), budget=self._budget
         )
-        self._asker = Asker(adapter, journal, shared)
+        hosts = {host_of(fill(step.url, {**shared, **captures})) for step in adapter.steps}
+        self._asker = Asker(adapter, journal, shared, hosts)
         return self._asker
 
     @property
@@ -95,7 +94,7 @@ class RemoteModel(Comparer):
             raise CallsSpent
         rule = self.adapter.answer
         return np.array(
-            [math.nan if each is None else each.margin(rule) for each in verdicts], np.float32
+            [UNASKED if each is None else each.margin(rule) for each in verdicts], np.float32
         )
 
     def verdicts(
@@ -106,7 +105,8 @@ class RemoteModel(Comparer):
         Args:
             images: the probes.
             references: what each is compared with.
-            again: ask also what the journal knows, to see whether the service changes its mind.
+            again: ask once more what the journal knows, to see whether the service changes its
+                mind; a second answer that the journal has is not asked for a third time.
         """
         questions = [
             self._question(image, reference)
@@ -114,20 +114,16 @@ class RemoteModel(Comparer):
         ]
         asker, calls = self.open(), self.adapter.calls
         journal = asker.journal
+        answer = journal.repeat if again else journal.answers.get
         with journal.exclusive():
-            known = {} if again else journal.answers
-            affordable = list({q.key: q for q in questions if q.key not in known}.values())
+            affordable = list({q.key: q for q in questions if answer(q.key) is None}.values())
             if journal.left < len(affordable) * calls:
                 affordable = affordable[: int(journal.left // calls)]
             journal.ask([each.key for each in affordable], calls)
             asker.ask(affordable, again=again)
-            if not again:
-                return [journal.answers.get(each.key) for each in questions]
-            asked, repeats = {each.key for each in affordable}, journal.repeats
-            return [
-                repeats[each.key][-1] if each.key in asked and each.key in repeats else None
-                for each in questions
-            ]
+            found = [answer(each.key) for each in questions]
+        self.unserved += sum(each is None for each in found)
+        return found
 
     def price(self, questions: int) -> tuple[float | None, str]:
         """Return what so many questions cost, None where no price is known, and the currency."""

@@ -62,6 +62,10 @@ class TryAgain(Exception):
         self.wait, self.charged = wait, charged
 
 
+class Unusable(Exception):
+    """An answer was given, and has to be paid for, but its content cannot be had."""
+
+
 def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
     """Return the verdict in the last step's answer."""
     content = parse(body)
@@ -85,7 +89,7 @@ def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
         match,
         score,
         threshold if score is not None else None,
-        None if version in (None, _MISSING) else str(version),
+        None if version in (None, _MISSING) else plain(version),
     )
 
 
@@ -93,7 +97,7 @@ def find_rejection(adapter: Adapter, status: int, content: Any) -> Verdict | Non
     """Return the rejection that an answer is, if it is one."""
     for rule in adapter.answer.rejected:
         if fits(rule, status, content):
-            detail = "" if rule.path is None else str(look(content, rule.path))
+            detail = "" if rule.path is None else plain(look(content, rule.path))[:_SHOWN]
             return Verdict(Kind.REJECTED, detail=detail if not rule.absent else "nothing found")
     return None
 
@@ -157,7 +161,7 @@ def look(content: Any, path: str) -> Any:
                 content = str(content).strip().strip(".\"'")
             else:
                 content = _walk(content, stage)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return _MISSING
         if content is _MISSING:
             return _MISSING
@@ -167,6 +171,11 @@ def look(content: Any, path: str) -> Any:
 def found(value: Any) -> bool:
     """Tell whether ``look`` found something."""
     return value is not _MISSING and value is not None
+
+
+def plain(value: Any) -> str:
+    """Return a value as text that can be sent and stored: JSON may hold halves of characters."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _walk(content: Any, path: str) -> Any:
@@ -186,7 +195,7 @@ def _number(path: str | None, content: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

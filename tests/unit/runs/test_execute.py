@@ -74,6 +74,22 @@ def test_a_note_of_failure_goes_when_the_cell_succeeds(tmp_path: Path) -> None:
     assert store.failed() == {}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_unfinished_cell_is_kept_and_told_of_and_run_again(tmp_path: Path, workers: int) -> None:
+    more = tmp_path / "more"
+    cells = toy_cells(rows=8, size=4, methods=["plain", f"short:{more}"])
+    for _ in range(2):
+        outcome = run_all(tmp_path / "run", cells, workers)
+        assert (outcome.ending, outcome.exit_code, outcome.remaining) == ("unfinished", 0, 2)
+        assert all("no call was left" in why for why in outcome.unfinished.values())
+        store = RunStore.open(tmp_path / "run")
+        assert store.records().num_rows == 8 + 2 and store.failed() == {}
+    more.touch()
+    last = run_all(tmp_path / "run", cells, workers)
+    assert (last.ending, last.done, last.reused, last.unfinished) == ("finished", 2, 2, {})
+    assert RunStore.open(tmp_path / "run").records().num_rows == 16
+
+
 def test_the_most_informative_cells_come_first(tmp_path: Path) -> None:
     cells = toy_cells(rows=4, size=2, methods=["first", "second", "third"])
     todo = missing(list(reversed(cells)), RunStore(tmp_path))

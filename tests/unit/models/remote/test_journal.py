@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,73 @@ def test_two_processes_may_share_a_journal(tmp_path: Path) -> None:
         other.record("q2", NO_FACE)
     with one.exclusive():
         assert set(one.answers) == {"q1", "q2"} and one.spent == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"precious": "one line, no end of line"}',
+        b'{\n "a": 1,\n "b": 2\n}',
+        b"[1, 2]\n[3",
+        b"\n\nnotes",
+        b'{"journal": 1, "adapter": "other", "digest": "e"}\n{"ask": "q',
+        b'{"journal": 1, "adapter": "other", "digest": "e"}',
+    ],
+    ids=["one line", "several lines", "a list", "text", "another adapter's", "its torn header"],
+)
+def test_a_file_that_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.json"
+    path.write_bytes(content)
+    with pytest.raises(RemoteError, match=r"no journal|another journal"):
+        journal(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_header_torn_by_a_crash_is_written_again(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "j"
+    journal(path).close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept])
+    journal(path).close()
+    assert path.read_bytes() == whole
+
+
+def test_a_line_that_is_no_entry_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal(path).close()
+    for line in ('"text"', "5", '{"got": "q"}', '{"ask": "q", "calls": "many"}'):
+        path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
+        with pytest.raises(RemoteError, match="line 2"):
+            journal(path)
+
+
+def test_a_journal_is_read_whole_however_little_comes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = journal(tmp_path / "j")
+    book.ask(["q1", "q2"], 1)
+    book.record("q1", YES)
+    book.close()
+    size, pread = (tmp_path / "j").stat().st_size, os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, at: pread(file, min(count, 7), at))
+    again = journal(tmp_path / "j")
+    assert again.spent == 2 and again.answers == {"q1": YES}
+    assert (tmp_path / "j").stat().st_size == size
+
+
+def test_a_lower_budget_leaves_nothing_rather_than_less(tmp_path: Path) -> None:
+    book = journal(tmp_path / "j", budget=5)
+    book.ask(["q1", "q2", "q3"], 1)
+    book.close()
+    assert journal(tmp_path / "j", budget=1).left == 0
+
+
+def test_a_repeat_counts_in_the_journals_own_version_only(tmp_path: Path) -> None:
+    book = journal(tmp_path / "j")
+    book.record("q1", YES)
+    assert book.repeat("q1") is None
+    book.record("q1", replace(YES, version="v2"), again=True)
+    assert book.repeat("q1") is None
+    book.record("q1", NO_FACE, again=True)
+    assert book.repeat("q1") == NO_FACE

@@ -1,0 +1,169 @@
+"""Lets requests out: at a steady pace, to hosts that were vouched for, for answers of some size."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from onnxfr.errors import MissingExtra, RemoteError
+from onnxfr.models.remote.adapter import Pace
+from onnxfr.models.remote.authorisation import is_loopback
+from onnxfr.models.remote.filling import Ready
+from onnxfr.models.remote.reading import TryAgain
+
+_LARGEST = 8 * 2**20
+"""Bytes of an answer, packed and unpacked; a verdict has a few hundred."""
+_TOO_LARGE = f"more than {_LARGEST // 2**20} MB came as an answer"
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class Stopped(Exception):
+    """A request was not sent because the run ends: a signal, no failure."""
+
+
+class NeverSent(RemoteError):
+    """A request cannot be sent, now or later, and nothing of it has left."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What came back; ``problem`` says why there is no content that could be read."""
+
+    status: int
+    content: bytes
+    retry_after: str | None
+    problem: str = ""
+
+
+class Sender:
+    """A pool of connections to one service.
+
+    Args:
+        pace: how fast the service may be asked.
+        hosts: where requests may go, whatever an answer puts into the address of a later step.
+        stopping: once set, nothing more is sent.
+    """
+
+    def __init__(self, pace: Pace, hosts: Collection[str], stopping: threading.Event) -> None:
+        try:
+            import httpx
+        except ModuleNotFoundError:
+            raise MissingExtra("httpx", "remote") from None
+        self._httpx: Any = httpx
+        # It would write whole addresses into logs, and some vendors sign in the address.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(pace.timeout),
+            limits=httpx.Limits(max_connections=pace.concurrency),
+            # A redirect could lead to a service nobody has vouched for.
+            follow_redirects=False,
+            # What is packed all the same is unpacked here: httpx does so without a limit.
+            headers={"Accept-Encoding": "identity"},
+            trust_env=not all(is_loopback(host) for host in hosts),
+        )
+        self._rate, self._stopping = pace.per_second, stopping
+        self._turn, self._next = threading.Lock(), 0.0
+        try:
+            self._hosts = {httpx.URL(scheme="https", host=host).raw_host for host in hosts}
+        except httpx.InvalidURL as bad:
+            raise NeverSent(f"the adapter's address is none: {bad}; correct it") from None
+
+    def wait_turn(self, request: Ready) -> None:
+        """Wait until a request may leave.
+
+        Raises:
+            NeverSent: it would go where nobody has allowed it to go.
+            Stopped: nothing may leave any more.
+        """
+        self._check_host(request)
+        while True:
+            with self._turn:
+                now = time.monotonic()
+                wait = self._next - now
+                if wait <= 0 and self._rate is not None:
+                    self._next = now + 1 / self._rate
+            if self._stopping.wait(wait) if wait > 0 else self._stopping.is_set():
+                raise Stopped
+            if wait <= 0:
+                return
+
+    def hold(self, seconds: float) -> None:
+        """Let nothing out for a while: a service that asks for patience means every question."""
+        with self._turn:
+            self._next = max(self._next, time.monotonic() + seconds)
+
+    def send(self, request: Ready) -> Given:
+        """Send a request now.
+
+        Raises:
+            TryAgain: there was no answer.
+            NeverSent: HTTP has no form for this request.
+        """
+        web = self._httpx
+        try:
+            with self._client.stream(
+                request.method, request.url, headers=request.headers, content=request.content
+            ) as answer:
+                content, problem = _read(answer)
+                wait = answer.headers.get("retry-after")
+                return Given(answer.status_code, content, wait, problem)
+        except (web.LocalProtocolError, web.UnsupportedProtocol, UnicodeEncodeError) as error:
+            # Not its text: that would show the header, and with it the key.
+            raise NeverSent(
+                f"the request cannot be sent ({type(error).__name__}): expected an http address "
+                "and headers in plain characters; check the adapter, its parameters and secrets "
+                "(a key that ends in a line break?)"
+            ) from None
+        except (web.ConnectError, web.ConnectTimeout, web.PoolTimeout) as error:
+            raise TryAgain(f"no connection ({error})", charged=False) from None
+        except web.TransportError as error:
+            raise TryAgain(f"the connection broke ({type(error).__name__})") from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _check_host(self, request: Ready) -> None:
+        try:
+            host = self._httpx.URL(request.url).raw_host
+        except self._httpx.InvalidURL as bad:
+            raise NeverSent(
+                f"the request cannot be sent: its address is none ({bad}); check the adapter's "
+                "address and parameters"
+            ) from None
+        if host not in self._hosts:
+            allowed = ", ".join(sorted(each.decode() for each in self._hosts))
+            raise NeverSent(
+                f"the request was not sent: an answer leads to {host.decode()}, but the word was "
+                f"given for {allowed}; use an adapter whose hosts are fixed"
+            )
+
+
+def _read(answer: Any) -> tuple[bytes, str]:
+    """Return an answer's content, or nothing and the problem with it."""
+    content = b""
+    for part in answer.iter_raw():
+        content += part
+        if len(content) > _LARGEST:
+            return b"", _TOO_LARGE
+    return _unpack(content, answer.headers.get("content-encoding", "").strip().lower())
+
+
+def _unpack(content: bytes, encoding: str) -> tuple[bytes, str]:
+    if encoding in ("", "identity"):
+        return content, ""
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        return b"", f"the answer is packed as {encoding[:40]!r}, which nobody asked for"
+    packed = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        content = packed.decompress(content, _LARGEST + 1)
+    except zlib.error as bad:
+        return b"", f"the answer cannot be unpacked ({bad})"
+    if len(content) > _LARGEST:
+        return b"", _TOO_LARGE
+    return (content, "") if packed.eof else (b"", "the answer ends before it is unpacked")

@@ -1,0 +1,46 @@
+"""Answers that no vendor documents: none may stop a run, each has been paid for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from toy_service import adapter_of
+
+from onnxfr.models.remote.reading import Kind, look, read_answer
+
+ADAPTER = adapter_of(
+    "http://127.0.0.1/",
+    answer='score = "score"\nthreshold = 0.5\nversion = "version"\nrejected = [{ path = "error" }]',
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"match": true, "score": 1' + b"0" * 400 + b"}", Kind.JUDGED),
+        (b'{"match": true, "score": 1' + b"0" * 9000 + b"}", Kind.INVALID),
+        (b'{"match": true, "score": 1e999}', Kind.JUDGED),
+        (b'{"match": true, "version": "\\ud800"}', Kind.JUDGED),
+        (b'{"error": "\\ud800' + b"x" * 5000 + b'"}', Kind.REJECTED),
+        (b'{"error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", Kind.INVALID),
+        (b"\xff\xfe", Kind.INVALID),
+    ],
+    ids=["large", "larger", "infinite", "half a character", "long", "deep", "no text"],
+)
+def test_whatever_comes_is_read_and_can_be_stored(body: bytes, kind: Kind) -> None:
+    verdict = read_answer(ADAPTER, 200, body)
+    assert verdict.kind is kind and len(verdict.detail) <= 303
+    json.dumps([verdict.score, verdict.threshold], allow_nan=False)
+    pa.array([verdict.detail, verdict.version])
+
+
+def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    assert not isinstance(look({"text": deep}, "text | json | [0]"), list)
