@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from onnxfr.attacks import ATTACKS, Attack, AttackResult
 from onnxfr.data.pairs import PairSet
@@ -24,7 +23,7 @@ from onnxfr.metrics.perceptual import distortion
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import FRModel
 from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe, round8
+from onnxfr.probe import Probe
 from onnxfr.runs.cells import DataRef, ModelRef, Rows
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
@@ -35,19 +34,23 @@ PICTURES = ("clean_picture", "adversarial_picture", "difference_picture", "refer
 """Binary columns, JPEG, filled for the pairs to show."""
 
 EOT_SAMPLES = 20
-_FRESH = 10
+FRESH_LOOKS = 10
 _NOT_RANDOM = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How games are played; ``samples`` 0 means: 1, or ``EOT_SAMPLES`` for a randomised model."""
+    """How games are played; ``samples`` 0 means: 1, or ``EOT_SAMPLES`` for a randomised model.
+
+    ``looks`` are taken by the judge; what a randomised model says once is no verdict.
+    """
 
     goal: Goal
     threat: Threat
     threshold: Threshold
     seed: int = 0
     samples: int = 0
+    looks: int = 1
     precision: Precision = "float32"
     batch_size: int = 64
     quantise: bool = False
@@ -62,6 +65,7 @@ class Rules:
             goal=self.goal,
             threshold=self.threshold.value,
             samples=max(self.samples, 1),
+            looks=self.looks,
             dtype=torch.float64 if self.precision == "float64" else torch.float32,
             batch_size=self.batch_size,
             quantise=self.quantise,
@@ -124,9 +128,11 @@ def fight(model: FRModel, probe: Probe, attack: Attack, rules: Rules) -> Fought:
     randomised = is_randomised(model, probe)
     if rules.samples == 0:
         rules = replace(rules, samples=EOT_SAMPLES if randomised else 1)
+    if randomised:
+        rules = replace(rules, looks=FRESH_LOOKS)
     oracle = rules.oracle(model, probe)
     result = attack(oracle, probe, rules.threat, seed=rules.seed)
-    return Fought(_rejudge(oracle, result) if randomised else result, rules, randomised)
+    return Fought(result, rules, randomised)
 
 
 def is_randomised(model: FRModel, probe: Probe) -> bool:
@@ -135,29 +141,6 @@ def is_randomised(model: FRModel, probe: Probe) -> bool:
     if not len(some):
         return False
     return bool(np.abs(model.embed(some) - model.embed(some)).max() > _NOT_RANDOM)
-
-
-def fresh_margins(oracle: Oracle, images: Images) -> NDArray[np.float32]:
-    """Return the mean margin of several looks, for models that answer at random."""
-    mean: NDArray[np.float32] = np.mean([oracle.verify(images) for _ in range(_FRESH)], axis=0)
-    return mean
-
-
-def _rejudge(oracle: Oracle, result: AttackResult) -> AttackResult:
-    """Judge by the mean margin of fresh looks: one lucky draw is no win."""
-    means = [fresh_margins(oracle, images) for images in (result.images, round8(result.images))]
-    threat = oracle.threat
-    allowed = np.ones(len(result.won), dtype=np.bool_)
-    if threat.eps is not None:
-        allowed = result.distance <= np.asarray(threat.eps) + 1e-6
-    fair = allowed & ~result.won_clean
-    return replace(
-        result,
-        won=(means[0] > 0) & fair,
-        won_8bit=(means[1] > 0) & fair,
-        margin=means[0],
-        margin_8bit=means[1],
-    )
 
 
 def records_of(

@@ -15,9 +15,9 @@ from onnxfr.alignment.templates import TEMPLATES
 from onnxfr.attacks import Attack
 from onnxfr.data.pairs import PairSet
 from onnxfr.evaluators.attacked import (
+    FRESH_LOOKS,
     Rules,
     fight,
-    fresh_margins,
     games_for,
     identity_of,
     is_randomised,
@@ -30,7 +30,7 @@ from onnxfr.evaluators.games import Games, clean_threshold
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
 from onnxfr.evaluators.treatment import CLEAN, Channel, Treatment
 from onnxfr.models.wrapper import FRModel
-from onnxfr.probe import Probe, round8
+from onnxfr.probe import Probe
 from onnxfr.runs.cells import Cell
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
@@ -101,10 +101,8 @@ class Duel:
     @cached_property
     def judge(self) -> Callable[[Images], Margins]:
         """How pictures are judged: once, or by several looks if answers are random."""
-        oracle = self.rules.oracle(self.model, self.games.probe)
-        if is_randomised(self.model, self.games.probe):
-            return lambda images: fresh_margins(oracle, images)
-        return oracle.verify
+        looks = FRESH_LOOKS if is_randomised(self.model, self.games.probe) else 1
+        return replace(self.rules, looks=looks).oracle(self.model, self.games.probe).verify
 
     def rows(
         self, channel: Channel, margins: dict[str, Margins], **more: Sequence[Any]
@@ -138,7 +136,8 @@ def attack_first(duel: Duel, channels: Sequence[Channel]) -> Iterator[Row]:
     yield from unplayed(duel.pairs, duel.games, duel.rules)
     probe = duel.games.probe
     if len(probe):
-        made = round8(fight(duel.model, probe, duel.attack, duel.rules).result.images)
+        made = fight(duel.model, probe, duel.attack, duel.rules).result.images
+        made = duel.rules.threat.as_file(probe.images, made)
         plain = {"clean": duel.judge(probe.images), "attacked": duel.judge(made)}
         for channel in channels:
             yield from _sent(duel, channel, made, plain)
@@ -153,7 +152,8 @@ def aimed(duel: Duel, channels: Sequence[Channel]) -> Iterator[Row]:
         known = replace(
             probe, references=None, reference_embeddings=embed_all(duel.model, probe.references)
         )
-        made = round8(_aim(duel, Channelled(duel.model, channel, duel.point), known))
+        made = _aim(duel, Channelled(duel.model, channel, duel.point), known)
+        made = duel.rules.threat.as_file(probe.images, made)
         plain = {"clean": duel.judge(probe.images), "attacked": duel.judge(made)}
         yield from _sent(duel, channel, made, plain)
 

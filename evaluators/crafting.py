@@ -104,8 +104,10 @@ def craft(
     """Return one adversarial picture per game.
 
     A pair that the surrogate gets wrong by itself would be left alone by the attack, although the
-    target may get it right: it is attacked with the threshold out of reach.
+    target may get it right: it is attacked with the threshold out of reach. Pictures that travel
+    are files: in linf the budget is a whole number of grey levels, so that rounding keeps it.
     """
+    threat = threat.in_levels()
     made = probe.images.copy()
     for begin in range(0, len(probe), _BLOCK):
         rows = np.arange(begin, min(begin + _BLOCK, len(probe)))

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 GREY = 255.0
 """Distances are told in grey levels, as RobFR prints them."""
 
+VISIBILITY = {"psnr": 1.0, "ssim": 1.0, "linf": GREY, "l2": GREY, "l2n": GREY}
+"""Columns that say how visible a change is, and what brings them into the unit they are told in."""
+
 
 class GameKey(NamedTuple):
     """What attacks on the same games share."""

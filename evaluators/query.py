@@ -8,6 +8,7 @@ run at the largest cap answers for all smaller ones.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,13 +17,14 @@ import pyarrow as pa
 from pydantic import Field
 
 from onnxfr.attacks import Attack, AttackResult, make_attack
+from onnxfr.attacks.decision.qeba import surrogate_basis
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.attacked import Rules, fight, records_of
+from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.games import Games, blocks_of, clean_threshold, load_games
+from onnxfr.evaluators.crafting import Surrogate, craft, make_surrogate
+from onnxfr.evaluators.games import Games, blocks_of, clean_threshold, load_games, rows_of
 from onnxfr.evaluators.query_results import results_of
 from onnxfr.evaluators.white_box import Budget
-from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
@@ -34,6 +36,8 @@ _TRACE = 400
 """Most improvements kept per pair; a longer trace is thinned evenly over log(questions)."""
 _PRIMING_EPS = 16 / 255
 _PRIMING_STEPS = 20
+_BASIS_PAIRS = 16
+"""Pairs at which a surrogate's gradients are taken, several times each."""
 
 
 @EVALUATORS.register("query")
@@ -52,13 +56,14 @@ class Query(Evaluator):
         threshold: a rule of ``clean_threshold``; empty for the run's FMR.
         quantise: answer as a service does that takes 8-bit pictures.
         jpeg: answer as a service does that stores what it is sent at this JPEG quality.
-        surrogate: a model whose transfer example decision attacks start from; empty for none.
+        surrogate: a model whose transfer example decision attacks start from, and whose gradients
+            ``qeba(space=surrogate)`` follows; empty for none.
         align: whether pictures are aligned here.
         examples: pairs a goal whose pictures are kept for the report.
     """
 
     name: ClassVar[str] = "query"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     attacks: tuple[str, ...] = ("square", "nes", "evolutionary", "hopskipjump", "surfree")
     norms: tuple[Norm, ...] = ("linf", "l2")
@@ -80,7 +85,7 @@ class Query(Evaluator):
         wrong = [text for text, attack in made.items() if attack.access == Access.GRADIENT]
         if wrong:
             raise SpecError(f"{wrong[0]} asks for gradients; it belongs to white_box, not to query")
-        others = (context.context.identify(self.surrogate),) if self.surrogate else ()
+        others = self._surrogates(context.context, made)
         cells = [
             cell
             for model in context.models
@@ -92,6 +97,23 @@ class Query(Evaluator):
         if not cells:
             raise SpecError("query has nothing to do: no attack works in the norms chosen")
         return cells
+
+    def _surrogates(self, context: Context, made: Mapping[str, Attack]) -> tuple[ModelRef, ...]:
+        if self.surrogate:
+            other = context.identify(self.surrogate)
+            if not context.model(other).differentiable:
+                raise SpecError(
+                    f"the surrogate {other.name} has no differentiable form, and a surrogate is "
+                    "asked for gradients; choose a model that has one"
+                )
+            return (other,)
+        for text, attack in made.items():
+            if "basis" in needs_of(attack):
+                raise SpecError(
+                    f"{text} asks where a surrogate is sensitive, and none is given: set surrogate "
+                    "to a model of the attacker's own, or choose space=spatial or space=cosine"
+                )
+        return ()
 
     def _cells(
         self,
@@ -150,10 +172,8 @@ class Query(Evaluator):
             align=cell.params["align"],
             pool_seed=cell.seed,
         )
-        if cell.others:
-            surrogate = context.model(cell.others[0])
-            starts = primed(surrogate, games, rules, _surrogate_threshold(cell, context))
-            games = replace(games, probe=replace(games.probe, starts=starts))
+        if cell.others and len(games.probe):
+            games = _armed(cell, context, games, attack, rules)
         fought = fight(context.model(cell.model), games.probe, attack, rules)
         context.report(len(games.rows), len(games.rows))
         records = records_of(context.pairs(cell.data), games, fought, cell.params["shown"])
@@ -177,12 +197,11 @@ class Query(Evaluator):
         return results_of(records, {"linf": self.linf, "l2": self.l2})
 
 
-def primed(surrogate: FRModel, games: Games, rules: Rules, threshold: float) -> Images:
+def primed(surrogate: Surrogate, games: Games, rules: Rules) -> Images:
     """Return transfer examples from a white-box surrogate; one that fails costs one question."""
     threat = Threat(norm="linf", eps=_PRIMING_EPS)
-    white = replace(rules, threat=threat, threshold=replace(rules.threshold, value=threshold))
     bold = make_attack("mim", {"steps": _PRIMING_STEPS})
-    return fight(surrogate, games.probe, bold, white).result.images
+    return craft(surrogate, games.probe, bold, threat, rules.goal, seed=rules.seed)
 
 
 def traces_of(result: AttackResult) -> list[str]:
@@ -222,9 +241,17 @@ def _rules(cell: Cell, context: Context) -> Rules:
     )
 
 
-def _surrogate_threshold(cell: Cell, context: Context) -> float:
-    rule = cell.params["threshold"]
+def _armed(cell: Cell, context: Context, games: Games, attack: Attack, rules: Rules) -> Games:
+    """Return the games with what the surrogate tells: starts, and directions where asked for."""
+    rule, align = cell.params["threshold"], cell.params["align"]
     if rule.startswith("fixed"):
         rule = "oracle"
-    other = cell.others[0]
-    return clean_threshold(context, other, cell.data, rule, align=cell.params["align"]).value
+    surrogate = make_surrogate(context, cell.others, "margin", cell.data, rule, align=align)
+    probe = replace(games.probe, starts=primed(surrogate, games, rules))
+    if "basis" in needs_of(attack):
+        # Pairs that hang on the seed alone: those of the cell would make its records hang on them.
+        rows = rows_of(context.pairs(cell.data), rules.goal, _BASIS_PAIRS, cell.seed)
+        seen = load_games(context, cell.model, cell.data, rows, align=align).probe
+        oracle = surrogate.oracle(seen, Threat(norm="l2"), rules.goal)
+        probe = replace(probe, basis=surrogate_basis(oracle, seen, seed=cell.seed))
+    return replace(games, probe=probe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY
+from onnxfr.evaluators.outcomes import GREY, VISIBILITY
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
@@ -123,7 +123,20 @@ def results_of(records: pa.Table, targets: Mapping[str, Sequence[float]]) -> lis
         results.append(
             _result(asked, "mean_queries", "", Estimate(mean, mean, mean, len(asked.won), "mean"))
         )
+        results.extend(_visibility(asked))
     return results
+
+
+def _visibility(asked: Asked) -> Iterator[Result]:
+    """Yield how visible the wins are: medians over the pairs won, of the pictures at the end."""
+    won = [row for row in asked.rows if row["won"]]
+    label = "" if asked.eps is None else f"eps={write_eps(asked.eps)}"
+    for name, scale in VISIBILITY.items() if won else ():
+        # A change that rounds to nothing has no finite PSNR.
+        values = [np.inf if row[name] is None else scale * row[name] for row in won]
+        middle = float(np.median(values))
+        found = Estimate(middle, middle, middle, len(won), "none")
+        yield _result(asked, f"{name}_median", label, found)
 
 
 def _success(asked: Asked, eps: float) -> list[Result]:
@@ -164,7 +177,7 @@ def _result(asked: Asked, metric: str, condition: str, found: Estimate) -> Resul
         value=finite(found.value),
         low=None if whole else finite(found.low),
         high=None if whole else finite(found.high),
-        n=len(asked.won),
+        n=found.n,
         protocol=asked.protocol,
         threshold=asked.threshold,
         threshold_origin=asked.threshold_origin,

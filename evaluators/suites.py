@@ -214,6 +214,8 @@ def score_suite(
 
 
 def _drawn(pairs: PairSet, goal: Goal, order: SuiteOrder) -> tuple[str, ...]:
+    if order.pairs < 1:
+        raise SpecError(f"a suite has at least one pair of each goal; got pairs={order.pairs}")
     rows = rows_of(pairs, goal, order.pairs, order.seed)
     if not rows:
         raise SpecError(f"{pairs.name} has no pair to {goal} with; leave that goal out")

@@ -70,9 +70,14 @@ def make_sources(
 
 
 def knowledge(members: Sequence[Card], target: Card) -> str:
-    """Return the level at which an attacker with these surrogates knows the target, or nothing."""
-    if any(member.sha256 == target.sha256 for member in members):
-        return "F"
+    """Return the level at which an attacker with these surrogates knows the target, or nothing.
+
+    Who holds the target and others beside it is not at level F: whoever knows everything attacks
+    the target alone, and an ensemble would stand for less than that.
+    """
+    own = [member.sha256 == target.sha256 for member in members]
+    if any(own):
+        return "F" if all(own) else ""
     kinds = {_relation(member, target) for member in members}
     return kinds.pop() if len(kinds) == 1 else ""
 

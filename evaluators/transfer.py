@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+from pydantic import Field
 
 from onnxfr.attacks import Attack
 from onnxfr.errors import DataError, SpecError
@@ -45,20 +46,20 @@ class Transfer(Evaluator):
     """
 
     name: ClassVar[str] = "transfer"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     attacks: tuple[str, ...] = ("mim", "dim")
     linf: tuple[Budget, ...] = (8 / 255,)
     l2: tuple[Budget, ...] = ()
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
-    steps: int = 100
-    pairs: int | None = 100
+    steps: Annotated[int, Field(ge=1)] = 100
+    pairs: Annotated[int, Field(ge=1)] | None = 100
     sources: tuple[str, ...] = ("each",)
     targets: tuple[str, ...] = ()
     threshold: str = ""
     align: Literal["auto", "yes", "no"] = "auto"
     landmarks: str = ""
-    examples: int = 2
+    examples: Annotated[int, Field(ge=0)] = 2
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per source, attack, budget, goal and block of pairs."""
@@ -74,6 +75,13 @@ class Transfer(Evaluator):
             for source in self._usable(context.context, sources):
                 for name, attack in attacks.items():
                     cells.extend(self._cells(context, data, source, name, attack))
+        if not cells:
+            raise SpecError(
+                "transfer has nothing to do: give at least one attack, a budget (linf or l2), a "
+                "goal, and data with genuine pairs to dodge or impostor pairs to impersonate; got "
+                f"attacks {list(self.attacks)}, linf {list(self.linf)}, l2 {list(self.l2)}, "
+                f"goals {[str(goal) for goal in self.goals]}"
+            )
         return cells
 
     def run(self, cell: Cell, context: Context) -> Records:

@@ -51,6 +51,7 @@ COLUMNS = pa.schema(
         ("score_float", pa.float64()),
         ("score_8bit", pa.float64()),
         ("linf", pa.float64()),
+        ("l2", pa.float64()),
         ("l2n", pa.float64()),
         ("psnr", pa.float64()),
         ("ssim", pa.float64()),
@@ -107,6 +108,7 @@ class Batch:
                     "score_float": float(answers.float32[k]),
                     "score_8bit": float(answers.rounded[k]),
                     "linf": float(measured.linf[k]),
+                    "l2": float(measured.l2[k]),
                     "l2n": float(measured.l2n[k]),
                     "psnr": float(measured.psnr[k]) if np.isfinite(measured.psnr[k]) else None,
                     "ssim": float(measured.ssim[k]),
@@ -162,6 +164,16 @@ class Batch:
                 own.probe.references[k],
             )
         return found
+
+
+def inside_pairs(records: pa.Table) -> frozenset[tuple[str, str]]:
+    """Return the (source, target) where the target is the source or one of its members.
+
+    Names do not tell: an ensemble is called after all its members, and says ``all others`` of some.
+    """
+    columns = (records[name].to_pylist() for name in ("source", "target", "inside"))
+    rows = zip(*columns, strict=True)
+    return frozenset((source, target) for source, target, inside in rows if inside)
 
 
 def _scores(answers: Answers) -> dict[str, Any]:

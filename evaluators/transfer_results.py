@@ -180,9 +180,11 @@ def _means(cells: Sequence[Entry]) -> Iterator[Result]:
         yield _result(column[0], "target_weakness", pooled(column), model=target)
     if alone:
         yield _result(alone[0], "transfer_mean", pooled(alone), model="all models")
-    for target, level in dict.fromkeys((c.target, c.level) for c in cells if c.level):
+    # Level F is the target itself; records of version 1 also gave it to ensembles with the target.
+    known = [cell for cell in cells if cell.level and not (cell.level == "F" and cell.ensemble)]
+    for target, level in dict.fromkeys((cell.target, cell.level) for cell in known):
         # FACESEC's attacker uses all that the level gives him: the largest set of surrogates.
-        fitting = [c for c in cells if (c.target, c.level) == (target, level)]
+        fitting = [c for c in known if (c.target, c.level) == (target, level)]
         best = max(fitting, key=lambda cell: cell.members.count(" + "))
         yield _result(best, "asr_level", rate(best.won), model=target, condition=f"level={level}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,8 @@ from onnxfr.attacks import make_attack
 from onnxfr.evaluators.outcomes import Attacked, GameKey, by_games, envelope
 from onnxfr.types import Access
 
+_BOTH = ("aa_fr",)
+"""Attacks whose stages ask for gradients and for scores."""
 _WORST_FIRST: tuple[checks.Light, ...] = ("red", "yellow", "green")
 
 
@@ -43,20 +45,22 @@ def lights_of(records: pa.Table, groups: Sequence[Attacked]) -> list[Lights]:
     rows = records.filter(pc.equal(records["method"], "checks")).to_pylist()
     found: dict[GameKey, list[checks.Flag]] = {}
     pairs: dict[GameKey, int] = {}
+    budgets: dict[GameKey, set[float]] = {}
     for row in rows:
         key = GameKey(*(str(row[name]) for name in GameKey._fields))
         pairs[key] = row["flag_pairs"] or 0
+        budgets.setdefault(key, set()).update([row["eps"]] if row["eps"] else [])
         if row.get("flag"):
             flag = checks.Flag(row["flag"], row["light"], row["flag_value"], row["flag_message"])
             found.setdefault(key, []).append(flag)
     for members in by_games(groups):
         key = members[0].games
-        found.setdefault(key, []).extend(_comparing(members))
+        found.setdefault(key, []).extend(_comparing(members, budgets.get(key, ())))
         pairs.setdefault(key, len(members[0].won))
     return [Lights(key, tuple(flags), pairs[key]) for key, flags in found.items() if flags]
 
 
-def _comparing(members: Sequence[Attacked]) -> Iterator[checks.Flag]:
+def _comparing(members: Sequence[Attacked], budgets: Collection[float]) -> Iterator[checks.Flag]:
     medians = {
         group.plain_name: float(np.median(group.cost)) for group in members if group.eps is None
     }
@@ -69,15 +73,24 @@ def _comparing(members: Sequence[Attacked]) -> Iterator[checks.Flag]:
             budgets = [group.eps or 0.0 for group in curve]
             flag = checks.growing_budget(budgets, rates, len(curve[0].won))
             yield replace(flag, message=f"{method}: {flag.message}")
-    yield from _black_boxes(members)
+    yield from _black_boxes(members, sorted({*budgets, *(g.eps for g in members if g.eps)}))
 
 
-def _black_boxes(members: Sequence[Attacked]) -> Iterator[checks.Flag]:
-    """Compare, budget by budget, what falls without gradients with what falls to any of them."""
-    for eps in dict.fromkeys(group.eps for group in members if group.eps is not None):
-        at = [group for group in members if group.eps == eps]
-        blind = [g for g in at if make_attack(g.method).access < Access.GRADIENT]
-        seeing = [g for g in at if g not in blind]
-        if blind and seeing:
-            white, black = (np.isfinite(envelope(some)[1]).any(axis=0) for some in (seeing, blind))
+def _black_boxes(members: Sequence[Attacked], budgets: Sequence[float]) -> Iterator[checks.Flag]:
+    """Compare, budget by budget, what falls without gradients with what falls to any of them.
+
+    An attack that seeks the smallest change counts at every budget that its change lies within. An
+    attack that uses both gradients and scores is on neither side: its wins may be those of either.
+    """
+    judged = [group for group in members if group.plain_name not in _BOTH]
+    for eps in budgets:
+        at = [group.within(eps) if group.eps is None else group for group in judged]
+        at = [group for group in at if group.eps == eps]
+        blind = np.array([make_attack(g.method).access < Access.GRADIENT for g in at], np.bool_)
+        if blind.all() or not blind.any():
+            continue
+        # One envelope: an unfinished run has pairs that only some of its attacks have played.
+        pairs, costs = envelope(at)
+        white, black = (np.isfinite(costs[some]).any(axis=0) for some in (~blind, blind))
+        if pairs:
             yield checks.black_box_beats_white_box(white, black)

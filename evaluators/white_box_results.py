@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY, Attacked, attacked_groups, by_games, envelope
+from onnxfr.evaluators.outcomes import VISIBILITY, Attacked, attacked_groups, by_games, envelope
 from onnxfr.evaluators.white_box_lights import Lights, lights_of
 from onnxfr.metrics.attack_success import attack_success, median_cost, robfr_score
 from onnxfr.metrics.bootstrap import bootstrap
@@ -108,8 +108,7 @@ def _effort(group: Attacked) -> Iterator[Result]:
     """Yield what wins cost and how visible they are: medians over the pairs won."""
     yield _result(group, "gradients_mean", float(group.column("gradients").mean()), len(group.won))
     won = int(group.won.sum())
-    for name in ("psnr", "ssim", "linf", "l2n") if won else ():
-        scale = GREY if name in ("linf", "l2n") else 1.0
+    for name, scale in VISIBILITY.items() if won else ():
         values = scale * group.column(name)[group.won]
         yield _result(group, f"{name}_median", float(np.median(values)), won)
 

@@ -8,7 +8,7 @@ what it means and what to do. None of them is a proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -16,23 +16,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onnxfr.attacks import ATTACKS, AttackResult, make_attack
-from onnxfr.oracle import Oracle
+from onnxfr.attacks import AttackResult, make_attack
+from onnxfr.attacks import _check_games as games
 from onnxfr.probe import Probe
-from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Norm
 
 Light = Literal["green", "yellow", "red"]
-Play = Callable[[Threat], Oracle]
-"""Returns a fresh oracle on the same pairs under other rules."""
+Dice = Literal["none", "held", "loose"]
+"""Whether a model has none, whether they were held still, or could not be."""
 
 STRONGEST_FIRST = ("cw", "bim", "mim", "fgsm")
 """The order of medians in all 21 natural and adversarially trained models of RobFR."""
 
 _POINT = 0.01
 _NOT_RANDOM = 1e-5
-_SQUARE_QUERIES = 300
+_STILL = 1e-6
+"""A margin that moves no more than this on the whole way has not been climbed."""
 _LARGEST_PAIR = 0.1
 """With fewer than ten pairs a single one is no longer small change."""
 
@@ -165,8 +165,42 @@ def finite_differences(by_gradient: ArrayLike, by_scores: ArrayLike) -> Flag:
     return _flag("finite_differences", error, error <= 0.2, error <= 0.5, text)
 
 
+def loss_curves(margins: ArrayLike, won: ArrayLike) -> Flag:
+    """Flag ascents that go down or nowhere, and wins on the way that the attack did not keep.
+
+    Args:
+        margins: what the attack saw at each step, (steps, pairs).
+        won: what it brought home.
+    """
+    seen, kept = np.asarray(margins, dtype=np.float64), np.asarray(won, dtype=np.bool_)
+    moves = np.diff(seen, axis=0)
+    way, down = np.abs(moves).sum(axis=0), np.maximum(-moves, 0).sum(axis=0)
+    falls = np.where(way > _STILL, down / np.maximum(way, _STILL), 1.0)
+    share = float(np.median(falls)) if falls.size else 0.0
+    dropped = (seen.max(axis=0) > 0) & ~kept if falls.size else kept
+    loss = float(dropped.mean()) if dropped.size else 0.0
+    green, yellow = _points(dropped.size, _POINT, 3 * _POINT)
+    text = f"{share:.0%} of the margin's way goes down or nowhere" + (
+        f"; {int(dropped.sum())} of {dropped.size} pairs won on the way were not kept"
+    )
+    level = share <= 0.15 and loss <= green, share <= 0.3 and loss <= yellow
+    return _flag("loss_curves", share, *level, text)
+
+
+def fixed_dice(dice: Dice, asr: float = 1.0) -> Flag:
+    """Flag a randomised model that resists even if it rolls the same dice at every call."""
+    if dice == "none":
+        text = "no dice to hold: answers do not change between calls, or no pair is left to attack"
+        return Flag("fixed_dice", "green", asr, text)
+    if dice == "loose":
+        text = "the model's dice are out of reach: they could not be held still"
+        return Flag("fixed_dice", "yellow", 0.0, text)
+    text = f"{asr:.1%} of pairs fall to the whole pixel range while the dice are held still"
+    return _flag("fixed_dice", asr, asr >= 0.99, asr >= 0.9, text)
+
+
 def examine(
-    play: Play, probe: Probe, *, norm: Norm, eps: float, seed: int = 0, steps: int = 20
+    play: games.Play, probe: Probe, *, norm: Norm, eps: float, seed: int = 0, steps: int = 20
 ) -> list[Flag]:
     """Run every check that needs no other evaluation, with BIM as the attack.
 
@@ -190,20 +224,24 @@ def examine(
     longer = attacked("bim", eps, **(quick | {"steps": 2 * steps}))
     everything = attacked("bim", 1.0, **quick)
     once, twice = (attacked("pgd", eps, restarts=n, **quick) for n in (1, 2))
-    oracle = play(Threat(norm=norm))
+    oracle, rules = play(Threat(norm=norm)), Threat(norm=norm, eps=eps)
+    climbed = games.curves(play(rules), probe, rules, steps)
+    answers = changing_answers(np.stack([oracle.score(probe.images) for _ in range(3)]))
     flags = [
         unbounded_budget(asr(everything)) if pairs else _nothing_to_check(),
         growing_budget([eps, 2 * eps, 1.0], [asr(plain), asr(larger), asr(everything)], pairs),
         more_effort("more_steps", asr(plain), asr(longer), pairs),
         more_effort("more_restarts", asr(once), asr(twice), pairs),
         single_step_beats_iterative(single.won[fair], plain.won[fair]),
-        harmful_noise(_noise_success(play, probe, norm, eps, seed), pairs),
+        harmful_noise(games.noise_success(play, probe, norm, eps, seed), pairs),
         unusable_gradients(plain.bad_gradients, plain.gradients),
-        changing_answers(np.stack([oracle.score(probe.images) for _ in range(3)])),
+        answers,
         rounding_gap(plain.won[fair], plain.won_8bit[fair]),
-        finite_differences(*_slopes(oracle, probe, norm)),
+        finite_differences(*games.slopes(oracle, probe, norm)),
+        loss_curves(climbed[:, fair], plain.won[fair]),
+        _hold_dice(play, probe, norm, steps, fair, answers.light != "green"),
     ]
-    black = _black_box(play, probe, Threat(norm=norm, eps=eps), plain, seed)
+    black = games.black_box(play, probe, rules, plain, seed)
     return (
         flags
         if black is None
@@ -211,19 +249,22 @@ def examine(
     )
 
 
-def _black_box(
-    play: Play, probe: Probe, threat: Threat, white: AttackResult, seed: int
-) -> NDArray[np.bool_] | None:
-    """Return which pairs Square wins among those BIM left; None where there is no Square."""
-    if "square" not in ATTACKS or threat.norm not in ATTACKS.get("square").norms:
-        return None
-    rows = np.flatnonzero(~white.won & ~white.won_clean)
-    won = np.zeros(len(probe), dtype=np.bool_)
-    if rows.size:
-        capped = Threat(norm=threat.norm, eps=threat.eps, max_queries=_SQUARE_QUERIES)
-        window, games = play(capped).part(rows), probe.take(rows)
-        won[rows] = make_attack("square")(window, games, capped, seed=seed).won
-    return won
+def _hold_dice(
+    play: games.Play,
+    probe: Probe,
+    norm: Norm,
+    steps: int,
+    fair: NDArray[np.bool_],
+    randomised: bool,
+) -> Flag:
+    """Attack with the dice held still where there are any, and pairs to attack."""
+    if not randomised or not fair.any():
+        return fixed_dice("none")
+    threat = Threat(norm=norm, eps=1.0)
+    climbed = games.held_curves(play(threat), probe, threat, steps)
+    if climbed is None:
+        return fixed_dice("loose")
+    return fixed_dice("held", float((climbed[:, fair].max(axis=0) > 0).mean()))
 
 
 def single_step_beats_iterative(single: ArrayLike, iterative: ArrayLike) -> Flag:
@@ -233,31 +274,3 @@ def single_step_beats_iterative(single: ArrayLike, iterative: ArrayLike) -> Flag
     green, yellow = _points(lost.size, _POINT, 0.05)
     text = f"{int(lost.sum())} of {lost.size} pairs fall to one step but not to many"
     return _flag("single_step_beats_iterative", share, share <= green, share <= yellow, text)
-
-
-def _noise_success(play: Play, probe: Probe, norm: Norm, eps: float, seed: int) -> float:
-    threat = Threat(norm=norm, eps=eps)
-    oracle = play(threat)
-    draws = oracle.tensor(RowRng(seed, probe.ids, "noise").normal(probe.images.shape[1:]))
-    clean = oracle.tensor(probe.images)
-    noisy = threat.project(clean, clean + eps * threat.steepest(draws))
-    before = oracle.verify(probe.images) > 0
-    won = oracle.decide(noisy)[~before]
-    return float(won.mean()) if won.size else 0.0
-
-
-def _slopes(
-    oracle: Oracle, probe: Probe, norm: Norm
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how the margin grows along a random direction and along the gradient's own."""
-    threat = Threat(norm=norm)
-    clean = oracle.tensor(probe.images)
-    _, slope = oracle.gradient(clean)
-    dice = oracle.tensor(RowRng(0, probe.ids, "slopes").normal(probe.images.shape[1:]))
-    # A direction that has a part along the gradient and a part that has not, lest 0 agree with 0.
-    along = threat.steepest(slope) + threat.steepest(dice)
-    step = 0.25 / 255
-    up, down = (oracle.score((clean + sign * step * along).clamp(0, 1)) for sign in (1, -1))
-    moved = (clean + step * along).clamp(0, 1) - (clean - step * along).clamp(0, 1)
-    told = (slope * moved).flatten(1).sum(1).cpu().numpy()
-    return told.astype(np.float64), (up - down).astype(np.float64)

@@ -14,21 +14,21 @@ from onnxfr.evaluators.report.section import Headline, Verdict, View
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.white_box_lights import Lights
 from onnxfr.metrics.attack_success import median_cost
-from onnxfr.metrics.intervals import rate
+from onnxfr.metrics.intervals import Estimate, rate
 from onnxfr.threat import write_eps
 
 Floats: TypeAlias = NDArray[np.float64]
-Flags: TypeAlias = NDArray[np.bool_]
 
 _WISHES = {"dodge": "be refused", "impersonate": "be accepted as somebody else"}
 
 
-def _least(members: Sequence[Attacked]) -> tuple[list[Attacked], Floats]:
-    """Return the attacks that seek the smallest change, and the best of them for each pair."""
+def _least(members: Sequence[Attacked]) -> Floats:
+    """Return the smallest change any attack that seeks it found, for each pair all of them played.
+
+    Empty where there is no such attack or, in an unfinished run, no such pair.
+    """
     seeking = [group for group in members if group.eps is None]
-    if not seeking:
-        return [], np.zeros(0)
-    return seeking, envelope(seeking)[1].min(axis=0)
+    return envelope(seeking)[1].min(axis=0) if seeking else np.zeros(0)
 
 
 def budgets_of(members: Sequence[Attacked]) -> list[float]:
@@ -36,10 +36,18 @@ def budgets_of(members: Sequence[Attacked]) -> list[float]:
     return sorted({group.eps for group in members if group.eps is not None})
 
 
-def _broken(members: Sequence[Attacked], eps: float) -> Flags:
-    """Return which pairs any attack breaks within a budget."""
-    judged = [group.within(eps) for group in members if group.eps in (None, eps)]
-    return np.asarray(np.isfinite(envelope(judged)[1]).any(axis=0), dtype=np.bool_)
+def _broken(members: Sequence[Attacked]) -> list[tuple[float, Estimate]]:
+    """Return the largest budget attacks were run at, and the share of pairs any breaks within it.
+
+    Nothing where there is no such budget or, in an unfinished run, no pair that all have played.
+    """
+    found = []
+    for eps in budgets_of(members)[-1:]:
+        judged = [group.within(eps) for group in members if group.eps in (None, eps)]
+        pairs, costs = envelope(judged)
+        if pairs:
+            found.append((eps, rate(np.isfinite(costs).any(axis=0))))
+    return found
 
 
 def doubt(lights: Sequence[Lights]) -> Verdict | None:
@@ -63,7 +71,7 @@ def need(games: Sequence[Sequence[Attacked]]) -> Verdict | None:
     parts, first = [], games[0][0]
     norm = "linf" if any(members[0].norm == "linf" for members in games) else "l2"
     for members in games:
-        _, least = _least(members)
+        least = _least(members)
         if members[0].norm == norm and least.size:
             middle = median_cost(least)
             between = f"{grey(middle.low)} to {grey(middle.high)}; {count(least.size)} pairs"
@@ -89,8 +97,7 @@ def worst_budget(games: Sequence[Sequence[Attacked]]) -> Verdict | None:
     """Say how many pairs fall within the largest budget that attacks were run at."""
     parts, first = [], games[0][0]
     for members in games:
-        for eps in budgets_of(members)[-1:]:
-            broken = rate(_broken(members, eps))
+        for eps, broken in _broken(members):
             parts.append(
                 f"{percent(broken.value, 1)} come to {_WISHES[members[0].goal]} within "
                 f"{write_eps(eps)} in {members[0].norm} ({span(broken.low, broken.high, 1)})"
@@ -123,8 +130,8 @@ def headlines_of(members: Sequence[Attacked], note: str) -> list[Headline]:
     """Return the rows of one goal and norm for the first screen."""
     first = members[0]
     goal, rows = GOALS[first.goal].lower(), []
-    seeking, least = _least(members)
-    if seeking:
+    least = _least(members)
+    if least.size:
         middle = median_cost(least)
         rows.append(
             Headline(
@@ -137,8 +144,7 @@ def headlines_of(members: Sequence[Attacked], note: str) -> list[Headline]:
                 note,
             )
         )
-    for eps in budgets_of(members)[-1:]:
-        broken = rate(_broken(members, eps))
+    for eps, broken in _broken(members):
         rows.append(
             Headline(
                 first.model,

@@ -72,6 +72,7 @@ _NAMES = {
     "psnr_median": "PSNR of wins, median, dB",
     "ssim_median": "SSIM of wins, median",
     "linf_median": "Largest change of wins, median, grey levels",
+    "l2_median": "Euclidean length of the change of wins, median, grey levels",
     "l2n_median": "Root mean square change of wins, median, grey levels",
     "checks_red": "Red flags of the evaluation",
     "checks_yellow": "Yellow flags of the evaluation",
@@ -81,6 +82,9 @@ _NAMES = {
     "impostor_pairs": "Impostor pairs",
     "rejected_pairs": "Rejected pairs",
     "unreadable_pairs": "Pairs left out, picture unreadable",
+    "unasked_pairs": "Pairs not asked, no call was left",
+    "unrepeated_pairs": "Pairs not asked again, no call was left",
+    "cut_short_pairs": "Attacks cut short, no call was left",
 }
 _COUNTS = {name for name in _NAMES if name.endswith("pairs")} | {"calls", "attacked_pairs"}
 _TRANSFER = ("source_strength", "target_weakness", "transfer_mean", "transfer_gain")

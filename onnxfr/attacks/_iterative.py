@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.attacks.base import Attack
-from onnxfr.errors import SpecError
-from onnxfr.oracle import Oracle
+from onnxfr.oracle import BudgetExhausted, Oracle
 from onnxfr.probe import Probe, to_array
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
@@ -67,10 +66,6 @@ class IterativeGradient(Attack):
 
     paper: ClassVar[str] = "Kurakin et al. 2017; Dong et al. 2018"
 
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1 or self.step_ratio <= 0:
-            raise SpecError("steps and restarts are at least 1, step_ratio is positive")
-
     def views(self) -> tuple[View, ...]:
         """Return what the model looks through at every step."""
         return ()
@@ -85,16 +80,24 @@ class IterativeGradient(Attack):
 
     def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
         """Ascend, again for the rows that have not won."""
-        images = to_array(self._ascend(oracle, probe, threat, rng))
+        found, spent = self._ascend(oracle, probe, threat, rng)
+        images = to_array(found)
         for _ in range(self.restarts - 1):
             rows = np.flatnonzero(~np.isfinite(oracle.best_distance))
-            if not rows.size:
+            if spent or not rows.size:
                 break
             some = oracle.part(rows), probe.take(rows), threat.take(rows), rng.take(rows)
-            images[rows] = to_array(self._ascend(*some))
+            found, spent = self._ascend(*some)
+            images[rows] = to_array(found)
         return images
 
-    def _ascend(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> torch.Tensor:
+    def _ascend(
+        self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng
+    ) -> tuple[torch.Tensor, bool]:
+        """Return where the rows got to, and whether their cap ended it.
+
+        What views have shown is recorded nowhere, so the last point must not be lost.
+        """
         clean = oracle.tensor(probe.images)
         x = random_point(clean, threat, rng) if self.random_start else clean.clone()
         state = _State(self, oracle, probe, threat, rng, clean)
@@ -104,7 +107,10 @@ class IterativeGradient(Attack):
             everybody = len(rows) == len(x)
             where = slice(None) if everybody else torch.as_tensor(rows)
             before = x[where]
-            margin, after = state.step(before, turn)
+            try:
+                margin, after = state.step(before, turn)
+            except BudgetExhausted:
+                return x, True
             won = margin > 0
             if stops and bool(won.any()):
                 after = torch.where(won.reshape(-1, 1, 1, 1), before, after)
@@ -117,7 +123,7 @@ class IterativeGradient(Attack):
                 rows, state = rows[going], state.take(going)
                 if not rows.size:
                     break
-        return x
+        return x, False
 
 
 @dataclass

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "attacks"))
 from attack_games import SIDE, small, tiny_game, tiny_model, tiny_probe
 
 from onnxfr.attacks import ATTACKS, Attack, AttackResult, make_attack
-from onnxfr.errors import AccessDenied, AttackError
+from onnxfr.errors import AccessDenied, AttackError, SpecError
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
@@ -27,6 +27,11 @@ from onnxfr.types import Access, Goal, Norm
 
 EPS = 0.06
 ROWS = 3
+ODD: dict[type, tuple[float, ...]] = {
+    int: (0, -1),
+    float: (float("nan"), -1.0, 0.0, 1.0, float("inf")),
+}
+"""Values that every number among the settings is given once."""
 QUERIES = {Access.DECISION: 150, Access.SCORE: 300, Access.GRADIENT: None}
 CASES = [
     (name, goal, norm) for name, kind in ATTACKS.items() for goal in Goal for norm in kind().norms
@@ -72,6 +77,25 @@ def test_is_its_parameters(name: str) -> None:
     assert ATTACKS.get(name).__module__.rsplit(".", 1)[1].lstrip("_") in (name, "search")
 
 
+@pytest.mark.parametrize("name", ATTACKS.names())
+def test_odd_settings_are_refused_or_work(model: OnnxModel, name: str) -> None:
+    """An attack that asks nothing, or whose gradients say nothing, would read as robustness."""
+    attack, probe = small(name), tiny_probe(1)
+    threat = rules(attack, attack.norms[0], max_queries=30)
+    for field in dataclasses.fields(attack):
+        for odd in ODD.get(type(getattr(attack, field.name)), ()):
+            try:
+                changed = dataclasses.replace(attack, **{field.name: odd})
+            except SpecError as refused:
+                assert f"{name}: {field.name} is " in str(refused), refused
+                continue
+            result = changed(tiny_game(model, probe, threat, Goal.DODGE), probe, threat, seed=0)
+            told = f"{field.name}={odd}"
+            assert (result.queries + result.gradients > 0).all(), told
+            assert not result.bad_gradients.any(), told
+            assert np.isfinite(result.images).all() and np.isfinite(result.margin).all(), told
+
+
 @pytest.mark.parametrize(("name", "goal", "norm"), CASES)
 def test_stays_within_the_rules(model: OnnxModel, name: str, goal: Goal, norm: Norm) -> None:
     probe, result = played(model, name, goal, norm)
@@ -87,10 +111,11 @@ def test_stays_within_the_rules(model: OnnxModel, name: str, goal: Goal, norm: N
 @pytest.mark.parametrize(("name", "goal", "norm"), CASES)
 def test_won_agrees_with_onnxruntime(model: OnnxModel, name: str, goal: Goal, norm: Norm) -> None:
     probe, result = played(model, name, goal, norm)
-    judge = tiny_game(model, probe, rules(small(name), norm), goal)
+    threat = rules(small(name), norm)
+    judge = tiny_game(model, probe, threat, goal)
     assert ((judge.verify(result.images) > 0) == result.won).all()
-    rounded = (np.round(result.images * 255) / 255).astype(np.float32)
-    assert ((judge.verify(rounded) > 0) == result.won_8bit).all()
+    files = threat.as_file(probe.images, result.images)
+    assert ((judge.verify(files) > 0) == result.won_8bit).all()
 
 
 @pytest.mark.parametrize(("name", "goal", "norm"), CASES)

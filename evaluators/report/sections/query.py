@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,11 +139,22 @@ def _cap(result: Result) -> str:
 
 
 def _targets(view: View, members: Sequence[Asked]) -> list[float]:
-    """Return the budgets and distances that this model's results are quoted at."""
-    wanted = {write_eps(asked.eps) for asked in members if asked.eps is not None}
+    """Return the budgets and distances that this model's results are quoted at.
+
+    Results write them with four digits; what the run was told is exact, where it can be found.
+    """
     norm = members[0].norm
+    told = [
+        float(eps)
+        for entry in view.manifest.get("evaluators", ())
+        if entry["name"] == "query"
+        for eps in entry["params"].get(norm, ())
+    ]
+    fixed = [asked.eps for asked in members if asked.eps is not None]
+    exact = {write_eps(eps): eps for eps in (*told, *fixed)}
+    wanted = {write_eps(eps) for eps in fixed}
     wanted |= {_eps(r) for r in view.results if r.metric == "asr" and r.norm == norm}
-    return sorted(_number(text) for text in wanted)
+    return sorted(exact.get(text, _number(text)) for text in wanted)
 
 
 def _eps_of(asked: Asked, targets: Sequence[float]) -> Sequence[float]:
@@ -164,9 +174,10 @@ def _charts(members: Sequence[Asked], targets: Sequence[float]) -> list[Markup]:
         playing = [
             QuestionCurve(asked.method, style, _won(asked, eps, places))
             for style, asked in _styled(members)
-            if asked.eps is None or math.isclose(asked.eps, eps)
+            if asked.eps is None or write_eps(asked.eps) == write_eps(eps)
         ]
-        charts.append(success_chart(f"Won within {limit_text(eps, norm)}", playing))
+        if playing:
+            charts.append(success_chart(f"Won within {limit_text(eps, norm)}", playing))
     closer = [
         QuestionCurve(asked.method, style, _closest(asked, places))
         for style, asked in _styled(members)

@@ -15,6 +15,7 @@ from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdic
 from onnxfr.evaluators.report.transfer_pictures import attention_maps, strips
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.surrogates import LEVELS
+from onnxfr.evaluators.transfer_records import inside_pairs
 
 GOALS = {"dodge": "Dodging", "impersonate": "Impersonation"}
 _DEEDS = {"dodge": "is not recognised", "impersonate": "passes for somebody else"}
@@ -25,11 +26,12 @@ _SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The results of one data set and budget."""
+    """The results of one data set and budget; ``inside`` are sources that hold their target."""
 
     data: str
     budget: str
     results: tuple[Result, ...]
+    inside: frozenset[tuple[str, str]]
 
     def of(self, metric: str, **wanted: str) -> list[Result]:
         return [
@@ -59,8 +61,11 @@ class _Numbers:
 
     def across(self, **wanted: str) -> list[Result]:
         """Return success rates of pictures that were made without the target."""
-        inside = {(r.model, r.condition) for r in self.results if r.condition == f"from {r.model}"}
-        return [r for r in self.of("asr_all", **wanted) if (r.model, r.condition) not in inside]
+        return [r for r in self.of("asr_all", **wanted) if not self.white_box(r)]
+
+    def white_box(self, result: Result) -> bool:
+        """Tell whether a rate is that of pictures made with the target's own gradients."""
+        return (result.condition.removeprefix("from "), result.model) in self.inside
 
 
 @SECTIONS.register("transfer")
@@ -99,9 +104,10 @@ class TransferSection(Section):
 
 def _split(view: View) -> list[_Numbers]:
     places = dict.fromkeys((result.data, result.norm) for result in view.results)
+    inside = inside_pairs(view.records)
     return [
-        _Numbers(data, norm, tuple(r for r in view.results if (r.data, r.norm) == (data, norm)))
-        for data, norm in places
+        _Numbers(*at, tuple(r for r in view.results if (r.data, r.norm) == at), inside)
+        for at in places
     ]
 
 
@@ -229,7 +235,7 @@ def _maps(numbers: _Numbers, attack: str) -> list[Markup]:
         ]
         squares = {
             (cell.condition.removeprefix("from "), cell.model): _square(
-                cell, own=cell.condition == f"from {cell.model}"
+                cell, own=numbers.white_box(cell)
             )
             for cell in cells
         }

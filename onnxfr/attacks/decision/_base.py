@@ -1,9 +1,9 @@
 """What the yes-or-no attacks share: one pair's game, its start, the way back to the boundary.
 
 A start is a picture that wins. In this order are tried: the probe's own start (say a transfer
-example), the reference, the faces of the pool from the nearest to the farthest, uniform noise. The
-order serves both goals: whoever impersonates wins with the reference at once, whoever dodges loses
-one question on it. A pair without a start ends there, not won, its questions charged.
+example), the reference, the pool's faces of other people from the nearest to the farthest, uniform
+noise. The order serves both goals: whoever impersonates wins with the reference at once, whoever
+dodges loses one question on it. A pair without a start ends there, not won, its questions charged.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
 from onnxfr.attacks.base import Attack
@@ -40,7 +41,8 @@ class Game:
         random: the pair's own stream.
         start: where the probe says to begin.
         reference: the picture to escape from or to be taken for, if it is known.
-        pool: faces of other people.
+        pool: faces, the same for all pairs.
+        strangers: which of them show neither person of this pair; None: all.
         basis: directions worth asking about, ``(K, 3, H, W)``.
         grain: the least change of a pixel that the verifier can see; 0 if it takes floats.
         questions: how many may be asked in all.
@@ -52,6 +54,7 @@ class Game:
     start: Picture | None = None
     reference: Picture | None = None
     pool: Images | None = None
+    strangers: NDArray[np.bool_] | None = None
     basis: Images | None = None
     grain: float = 0.0
     questions: int = np.iinfo(np.int64).max
@@ -103,6 +106,7 @@ class DecisionAttack(Attack):
                     start=None if probe.starts is None else probe.starts[row],
                     reference=None if probe.references is None else probe.references[row],
                     pool=probe.pool,
+                    strangers=None if probe.strangers is None else probe.strangers[row],
                     basis=probe.basis,
                     grain=1 / 255 if oracle.quantise else 0.0,
                     questions=int(left[row]),
@@ -180,7 +184,10 @@ def candidates(game: Game) -> Iterator[Picture]:
         yield game.reference
     if game.pool is not None and game.pool.shape[1:] == shape:
         far = np.square(game.pool - game.clean).sum(axis=(1, 2, 3))
-        for k in np.argsort(far, kind="stable")[:_POOL_TRIED]:
+        # The clean picture under another name has no answer that is not known already.
+        worth = far > 0 if game.strangers is None else (far > 0) & game.strangers
+        nearest = np.argsort(far, kind="stable")
+        for k in nearest[worth[nearest]][:_POOL_TRIED]:
             yield game.pool[k]
     for _ in range(_NOISES_TRIED):
         yield game.random.random(shape, dtype=np.float32)

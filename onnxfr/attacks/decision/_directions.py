@@ -54,6 +54,17 @@ class White(Directions):
         return gaussian(random, count, self.shape)
 
 
+class Uniform(White):
+    """Uniform noise in every pixel: no value dwarfs the others, as suits a box."""
+
+    def raw(self, random: np.random.Generator, count: int) -> Images:
+        """Draw pixels between -1 and 1."""
+        found = random.random((count, *self.shape), dtype=np.float32)
+        found *= 2
+        found -= 1
+        return found
+
+
 class Enlarged(Directions):
     """Gaussian noise of ``side`` x ``side`` pixels, enlarged bilinearly."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import NotNegative, Range
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length
@@ -40,8 +41,8 @@ class Boundary(DecisionAttack):
     steps: int = 25_000
     spherical_step: float = 0.01
     source_step: float = 0.01
-    adaptation: float = 1.5
-    converged: float = 1e-7
+    adaptation: Annotated[float, Range(1.0, with_low=True)] = 1.5
+    converged: NotNegative = 1e-7
 
     paper: ClassVar[str] = "Brendel, Rauber and Bethge, ICLR 2018 (arXiv:1712.04248)"
 

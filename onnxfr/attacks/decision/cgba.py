@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import Share
 from onnxfr.attacks._walks import Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, bisect, find_boundary
@@ -34,7 +35,7 @@ class CGBA(DecisionAttack):
 
     steps: int = 500
     samples: int = 30
-    share: float = 0.25
+    share: Share = 0.25
     radius: float = 0.1
 
     paper: ClassVar[str] = "Reza, Rahmati, Wu and Dai, ICCV 2023 (arXiv:2308.03163)"

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onnxfr.attacks._settings import Part, Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, length
@@ -39,9 +41,9 @@ class Evolutionary(DecisionAttack):
 
     steps: int = 20_000
     side: int = 32
-    chosen: float = 0.05
+    chosen: Share = 0.05
     mutation: float = 0.03
-    bias: float = 0.01
+    bias: Part = 0.01
 
     paper: ClassVar[str] = "Dong et al., CVPR 2019 (arXiv:1904.04433)"
 
@@ -69,10 +71,11 @@ class Evolutionary(DecisionAttack):
         """Return small-picture noise on values chosen with probability ~ their variance."""
         chosen = max(1, round(covariance.size * self.chosen))
         # The earliest of waiting times whose rates are the weights: a draw without replacement.
-        waits = game.random.standard_exponential(covariance.shape, dtype=np.float32) / covariance
-        places = np.argpartition(waits, chosen, axis=None)[:chosen]
-        mutation = np.zeros(covariance.size, np.float32)
-        spread = np.sqrt(covariance.ravel()[places])
+        rates = covariance.ravel()
+        waits = game.random.standard_exponential(rates.size, dtype=np.float32) / rates
+        places = _earliest(waits, chosen, 2 * chosen / float(rates.sum()))
+        mutation = np.zeros(rates.size, np.float32)
+        spread = np.sqrt(rates[places])
         mutation[places] = game.random.standard_normal(chosen, dtype=np.float32) * spread
         return mutation.reshape(covariance.shape)
 
@@ -85,3 +88,13 @@ class Evolutionary(DecisionAttack):
         moved *= np.float32(abs(1 - bias) * distance / max(length(moved), 1e-20))
         moved += clean
         return np.clip(moved, 0, 1, out=moved)
+
+
+def _earliest(waits: NDArray[np.float32], count: int, guess: float) -> NDArray[np.intp]:
+    """Return where the ``count`` smallest values are, sought first among those below a guess."""
+    few = np.flatnonzero(waits < guess)
+    if len(few) > count:
+        return few[np.argpartition(waits[few], count)[:count]]
+    # There is no partition behind the last value: all of them are chosen.
+    every = count >= len(waits)
+    return np.arange(len(waits)) if every else np.argpartition(waits, count)[:count]

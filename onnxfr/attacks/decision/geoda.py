@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import (
@@ -48,8 +49,8 @@ class GeoDA(DecisionAttack):
     """
 
     queries: int = 20_000
-    growth: float = 0.6
-    share: float = 0.25
+    growth: Share = 0.6
+    share: Share = 0.25
     radius: float = 0.1
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2", "linf")

@@ -26,7 +26,7 @@ from onnxfr.attacks.decision._base import (
     unit,
     wins,
 )
-from onnxfr.attacks.decision._directions import Directions, White
+from onnxfr.attacks.decision._directions import Directions, Uniform, White
 from onnxfr.types import Norm
 
 HALVINGS = 12
@@ -53,8 +53,9 @@ class HopSkipJump(DecisionAttack):
     paper: ClassVar[str] = "Chen, Jordan and Wainwright, S&P 2020 (arXiv:1904.02144)"
 
     def directions(self, game: Game) -> Directions:
-        """Return where the probes go; subclasses restrict them."""
-        return White(game.clean.shape)
+        """Return where the probes go, as in the paper; subclasses restrict them."""
+        shape = game.clean.shape
+        return Uniform(shape) if game.norm == "linf" else White(shape)
 
     def jump(self, game: Game, point: Picture, normal: Picture, step: int) -> Iterator[Picture]:
         """Return the points to try, the boldest first."""

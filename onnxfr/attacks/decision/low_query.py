@@ -4,8 +4,8 @@ Rate limits and query detectors look for adaptive attacks; this one sends a fixe
 the closest picture that wins. After the idea of Park et al. 2025 (one non-adaptive batch of 100
 faces), which recovers the victim's template from scores and needs a face generator; ours needs
 neither: the album blends the clean picture with the reference, the probe's start (say a transfer
-example) and the nearest faces of the pool, as a whole, in the inner face only, and there only in
-low frequencies, in equal steps of opacity.
+example) and the nearest faces of other people, as a whole, in the inner face only, and there only
+in low frequencies, in equal steps of opacity.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class LowQuery(DecisionAttack):
 
     def walk(self, game: Game) -> Walk[None]:
         """Send the album."""
-        yield self.album(game)
+        if game.questions:
+            yield self.album(game)
 
     def album(self, game: Game) -> Images:
         """Return the pictures to send, the most opaque first."""

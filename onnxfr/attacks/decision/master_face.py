@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxfr.attacks._settings import check_counts
 from onnxfr.attacks._walks import Picture
 from onnxfr.errors import DataError
 from onnxfr.gallery import Gallery
@@ -66,6 +67,8 @@ def search_master_faces(
         components: dimension of the face space.
         seed: of the search.
     """
+    counts = {"faces": faces, "queries": queries, "population": population}
+    check_counts("search_master_faces", **counts, components=components)
     if len(pool) < 2:
         raise DataError(f"a space of faces needs at least two of them, got {len(pool)}")
     before = gallery.queries

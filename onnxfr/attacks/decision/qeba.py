@@ -7,15 +7,15 @@ principal directions of a surrogate's gradients, which come with the probe (``Pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from onnxfr.attacks._settings import Share
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import Game
 from onnxfr.attacks.decision._directions import Cosine, Directions, Enlarged, Spanned
 from onnxfr.attacks.decision.hopskipjump import HopSkipJump
-from onnxfr.errors import SpecError
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -38,15 +38,14 @@ class QEBA(HopSkipJump):
     radius: float = 0.1
     space: Space = "spatial"
     side: int = 28
-    share: float = 0.25
+    share: Share = 0.25
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     paper: ClassVar[str] = "Li et al., CVPR 2020 (arXiv:2005.14137)"
 
     def __post_init__(self) -> None:
         """Say what the chosen subspace needs."""
-        if self.space not in get_args(Space):
-            raise SpecError(f"a space is one of {', '.join(get_args(Space))}; got {self.space!r}")
+        super().__post_init__()
         if self.space == "surrogate":
             object.__setattr__(self, "needs", ("basis",))
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import Part
 from onnxfr.attacks._walks import Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_start, to_boundary, wins
@@ -29,7 +30,7 @@ class RayS(DecisionAttack):
     """
 
     steps: int = 40_000
-    precision: float = 0.01
+    precision: Part = 0.01
 
     norms: ClassVar[tuple[Norm, ...]] = ("linf",)
     paper: ClassVar[str] = "Chen and Gu, KDD 2020 (arXiv:2006.12792)"

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import Part, Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
@@ -35,8 +36,8 @@ class SignFlip(DecisionAttack):
 
     steps: int = 20_000
     side: int = 28
-    shrink: float = 0.02
-    flipped: float = 0.01
+    shrink: Part = 0.02
+    flipped: Share = 0.01
 
     norms: ClassVar[tuple[Norm, ...]] = ("linf",)
     paper: ClassVar[str] = "Chen, Zhang, Hu and Wu, ECCV 2020"

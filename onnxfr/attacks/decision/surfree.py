@@ -9,10 +9,11 @@ orthogonal to the last hundred; in thousands of dimensions random ones are, with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import Range, Share
 from onnxfr.attacks._walks import Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
@@ -35,9 +36,9 @@ class SurFree(DecisionAttack):
     """
 
     steps: int = 20_000
-    angle: float = 30.0
-    adaptation: float = 0.95
-    share: float = 0.5
+    angle: Annotated[float, Range(high=90.0)] = 30.0
+    adaptation: Share = 0.95
+    share: Share = 0.5
 
     paper: ClassVar[str] = "Maho, Furon and Le Merrer, CVPR 2021 (arXiv:2011.12807)"
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxfr.attacks._settings import OrNone
 from onnxfr.attacks._walks import CHUNK, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._directions import enlarge
@@ -38,7 +39,7 @@ class NAttack(ScoreAttack):
     samples: int = 100
     learning_rate: float = 0.02
     deviation: float = 0.1
-    side: int = 32
+    side: OrNone = 32
 
     paper: ClassVar[str] = "Li et al., ICML 2019 (arXiv:1905.00441)"
 

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from onnxfr.attacks._settings import Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._directions import cosine_basis
 from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
-from onnxfr.errors import SpecError
 
 
 @register("simba")
@@ -31,15 +31,10 @@ class SimBA(ScoreAttack):
 
     steps: int = 10_000
     basis: Literal["dct", "pixel"] = "dct"
-    share: float = 0.25
+    share: Share = 0.25
     length: float = 0.2
 
     paper: ClassVar[str] = "Guo et al., ICML 2019 (arXiv:1905.07121)"
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if self.basis not in ("dct", "pixel") or not 0 < self.share <= 1:
-            raise SpecError("the basis is dct or pixel and the share lies in (0, 1]")
 
     def walk(self, game: ScoreGame) -> Walk[None]:
         """Go forwards where that helps, else backwards where that helps."""

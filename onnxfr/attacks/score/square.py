@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxfr.attacks._settings import Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import length
@@ -37,7 +38,7 @@ class Square(ScoreAttack):
     """
 
     steps: int = 5000
-    share: float = 0.8
+    share: Share = 0.8
 
     paper: ClassVar[str] = "Andriushchenko et al., ECCV 2020 (arXiv:1912.00049)"
 

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from onnxfr.errors import SpecError
+
 Points = NDArray[np.float64]
 
 
@@ -41,6 +43,8 @@ def rotation(angles: NDArray[np.float32], height: int, width: int) -> NDArray[np
 
 def cuts(length: int, parts: int, draws: NDArray[np.float32]) -> list[int]:
     """Return the lengths of ``parts`` random pieces of at least one pixel each."""
+    if parts > length:
+        raise SpecError(f"blocks is at most the picture's {length} pixels a side; got {parts}")
     shares = draws / draws.sum() * (length - parts)
     edges = np.floor(np.concatenate([[0.0], np.cumsum(shares)]) + 0.5).astype(int)
     edges[-1] = length - parts

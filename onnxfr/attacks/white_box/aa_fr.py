@@ -5,6 +5,10 @@ climb alike, so it is the start that sets them apart), FAB on the margin, then t
 Square where gradients may lie; each is run only on pairs still unbeaten, with the random draws it
 would have on its own, so that no pair that one of them wins by itself is left. A version never
 changes: another choice of attacks or settings gets another number.
+
+There is no last stage that asks for decisions only: Square is told the margin whose sign a decision
+is, so it asks strictly more of the same verifier, and it needs no gradient that could lie. Such a
+stage would add questions by the thousand; where it is wanted it is run, and reported, by itself.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks._iterative import random_point
 from onnxfr.attacks.base import Attack, register
-from onnxfr.errors import SpecError
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, to_array
 from onnxfr.rng import RowRng
@@ -58,11 +57,6 @@ class APGD(Attack):
     stop_on_win: bool = False
 
     paper: ClassVar[str] = "Croce and Hein, ICML 2020 (arXiv:2003.01690)"
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        if self.steps < 1 or self.restarts < 1 or self.loss not in ("cosine", "margin"):
-            raise SpecError("steps and restarts are at least 1, loss is cosine or margin")
 
     def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
         """Climb, again for the rows that have not won."""

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
+from onnxfr.attacks._settings import OrNone, Part
 from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.oracle import Oracle
@@ -37,8 +38,8 @@ class BrendelBethge(Attack):
     """
 
     steps: int = 100
-    trust: float = 0.2
-    bisections: int = 10
+    trust: Part = 0.2
+    bisections: OrNone = 10
 
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
     paper: ClassVar[str] = "Brendel et al., NeurIPS 2019 (arXiv:1907.01003)"

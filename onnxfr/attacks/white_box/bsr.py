@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.attacks._iterative import IterativeGradient, Seen, View
+from onnxfr.attacks._settings import NotNegative
 from onnxfr.attacks.base import register
 from onnxfr.attacks.white_box._pictures import affine, cuts, rotation
 from onnxfr.probe import Probe
@@ -69,7 +70,7 @@ class BSR(IterativeGradient):
     momentum: float = 1.0
     samples: int = 20
     blocks: int = 3
-    angle: float = 24.0
+    angle: NotNegative = 24.0
 
     paper: ClassVar[str] = "Wang et al., CVPR 2024 (arXiv:2308.10299)"
 

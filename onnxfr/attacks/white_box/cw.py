@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from onnxfr.attacks._settings import NotNegative, OrNone
 from onnxfr.attacks.base import Attack, register
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
@@ -43,9 +44,9 @@ class CW(Attack):
     steps: int = 100
     rate: float = 1e-3
     weight: float = 1.0
-    growths: int = 6
-    bisections: int = 10
-    confidence: float = 1e-3
+    growths: OrNone = 6
+    bisections: OrNone = 10
+    confidence: NotNegative = 1e-3
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import torch
 
+from onnxfr.attacks._settings import Part
 from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.white_box._boundary import pull_in
 from onnxfr.oracle import Oracle
@@ -28,7 +29,7 @@ class DDN(Attack):
     """Decoupled direction and norm; ``gamma`` is the relative change of length per step."""
 
     steps: int = 100
-    gamma: float = 0.05
+    gamma: Part = 0.05
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"

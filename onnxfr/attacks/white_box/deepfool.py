@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
+from onnxfr.attacks._settings import NotNegative
 from onnxfr.attacks.base import Attack, register
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, to_array
@@ -26,7 +27,7 @@ class DeepFool(Attack):
     """At most ``steps`` linearisations, the change stretched by ``overshoot``."""
 
     steps: int = 100
-    overshoot: float = 0.02
+    overshoot: NotNegative = 0.02
 
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
     paper: ClassVar[str] = "Moosavi-Dezfooli et al., CVPR 2016 (arXiv:1511.04599)"

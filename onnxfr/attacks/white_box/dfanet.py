@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from onnxfr.attacks._iterative import IterativeGradient
+from onnxfr.attacks._settings import Range
 from onnxfr.attacks.base import register
 from onnxfr.rng import RowRng
 
@@ -25,13 +26,14 @@ class DFANet(IterativeGradient):
 
     steps: int = 100
     momentum: float = 1.0
-    rate: float = 0.1
+    rate: Annotated[float, Range(0.0, 1.0, True, False)] = 0.1
 
     paper: ClassVar[str] = "Zhong and Deng, TIFS 2020 (arXiv:2004.05790)"
 
     def hook(self, rng: RowRng) -> Callable[[int, torch.Tensor, NDArray[np.intp]], torch.Tensor]:
         """Return dropout with one random stream per row."""
-        level = round(self.rate * 256)
+        # One byte in 256 survives even the highest rate: what drops everything has no gradient.
+        level = min(round(self.rate * 256), 255)
 
         def drop(at: int, features: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
             shape = tuple(features.shape[1:])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from onnxfr.attacks._iterative import IterativeGradient, Seen, View
+from onnxfr.attacks._settings import Chance, Share
 from onnxfr.attacks.base import register
 from onnxfr.attacks.white_box._pictures import affine
 from onnxfr.probe import Probe
@@ -55,8 +56,8 @@ class DIM(IterativeGradient):
 
     steps: int = 100
     momentum: float = 1.0
-    smallest: float = 0.9
-    probability: float = 1.0
+    smallest: Share = 0.9
+    probability: Chance = 1.0
 
     paper: ClassVar[str] = "Xie et al., CVPR 2019 (arXiv:1803.06978)"
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from onnxfr.attacks._iterative import random_point
+from onnxfr.attacks._settings import Chance, Share
 from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.white_box._boundary import onto_boundary
 from onnxfr.oracle import Oracle
@@ -35,9 +36,9 @@ class FAB(Attack):
 
     steps: int = 100
     restarts: int = 1
-    alpha: float = 0.1
+    alpha: Chance = 0.1
     overshoot: float = 1.05
-    retreat: float = 0.9
+    retreat: Share = 0.9
 
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
     paper: ClassVar[str] = "Croce and Hein, ICML 2020 (arXiv:1907.02044)"

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
+from onnxfr.attacks._settings import Part
 from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.white_box.ddn import first_length
 from onnxfr.oracle import Oracle
@@ -36,8 +37,8 @@ class FMN(Attack):
 
     steps: int = 100
     step: float = 1.0
-    gamma: float = 0.05
-    last_gamma: float = 0.001
+    gamma: Part = 0.05
+    last_gamma: Part = 0.001
 
     seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
     paper: ClassVar[str] = "Pintor et al., NeurIPS 2021 (arXiv:2102.12827)"

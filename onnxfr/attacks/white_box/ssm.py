@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.attacks._iterative import IterativeGradient, Seen, View
+from onnxfr.attacks._settings import NotNegative
 from onnxfr.attacks.base import register
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -48,8 +49,8 @@ class SSM(IterativeGradient):
 
     momentum: float = 1.0
     samples: int = 20
-    spread: float = 0.5
-    noise: float = 16 / 255
+    spread: NotNegative = 0.5
+    noise: NotNegative = 16 / 255
 
     paper: ClassVar[str] = "Long et al., ECCV 2022 (arXiv:2207.05382)"
 

@@ -11,9 +11,23 @@ from attack_games import tiny_game, tiny_model, tiny_probe, tiny_threshold
 
 from onnxfr.attacks import ATTACKS, make_attack
 from onnxfr.attacks._walks import Walk
-from onnxfr.attacks.decision._base import DecisionAttack, Game, bisect, find_start, length
+from onnxfr.attacks.decision._base import (
+    DecisionAttack,
+    Game,
+    bisect,
+    candidates,
+    find_start,
+    length,
+)
 from onnxfr.attacks.decision._circle import Circle
-from onnxfr.attacks.decision._directions import Cosine, Directions, Enlarged, Spanned, White
+from onnxfr.attacks.decision._directions import (
+    Cosine,
+    Directions,
+    Enlarged,
+    Spanned,
+    Uniform,
+    White,
+)
 from onnxfr.attacks.decision.geoda import planned
 from onnxfr.attacks.decision.hopskipjump import estimate_normal
 from onnxfr.attacks.decision.low_query import LowQuery
@@ -23,8 +37,9 @@ from onnxfr.errors import AttackError, DataError, SpecError
 from onnxfr.models.wrapper import FRModel, OnnxModel
 from onnxfr.oracle import Oracle
 from onnxfr.probe import round8
+from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
-from onnxfr.types import Embeddings, Goal, Images, Norm
+from onnxfr.types import Access, Embeddings, Goal, Images, Norm
 
 SHAPE = (3, 16, 16)
 NAMES = [name for name, kind in ATTACKS.items() if issubclass(kind, DecisionAttack)]
@@ -95,6 +110,38 @@ def test_starts_are_tried_in_their_order() -> None:
     found, count = answered(find_start(game), rule)
     assert asked[:5] == [0.51, 0.2, 0.6, 0.9, 0.0] and count == 6
     assert isinstance(found, np.ndarray) and found.std() > 0.2
+
+
+def test_faces_of_the_pairs_own_people_and_the_clean_picture_are_never_asked_about() -> None:
+    pool = np.stack([np.full(SHAPE, value, np.float32) for value in (0.9, 0.6, 0.5, 0.0)])
+    game = flat_game(pool=pool, strangers=np.array([True, False, True, True]))
+    tried = [float(face.mean()) for face in candidates(game) if face.std() < 0.01]
+    assert tried == pytest.approx([0.9, 0.0])
+    album = LowQuery(queries=30).album(game)
+    assert len(album) == 30 and (np.abs(album - game.clean).max(axis=(1, 2, 3)) > 0).all()
+
+
+def test_every_row_of_a_probe_has_its_own_strangers(tiny: OnnxModel) -> None:
+    offered = []
+
+    class Curious(DecisionAttack):
+        def walk(self, game: Game) -> Walk[None]:
+            offered.append(list(candidates(game))[1:-8])  # between the reference and the noise
+            yield game.clean[None]
+
+    probe = tiny_probe(3)
+    assert probe.pool is not None
+    strangers = ~np.eye(3, len(probe.pool), dtype=np.bool_)
+    probe = dataclasses.replace(probe, strangers=strangers)
+    threshold = tiny_threshold(tiny, probe, Goal.IMPERSONATE)
+    threat = Threat(norm="l2", max_queries=5)
+    oracle = Oracle(
+        tiny, probe, threat, goal=Goal.IMPERSONATE, threshold=threshold, access=Access.DECISION
+    )
+    Curious().run(oracle, probe, threat, RowRng(0, probe.ids))
+    for row, faces in enumerate(offered):
+        assert len(faces) == len(probe.pool) - 1
+        assert not any((face == probe.pool[row]).all() for face in faces)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,17 +230,30 @@ def test_bisection_ends_where_everything_wins_or_nothing_does() -> None:
     "source",
     [
         White(SHAPE),
+        Uniform(SHAPE),
         Enlarged(SHAPE, 6),
         Cosine(SHAPE, 0.25),
         Spanned(np.eye(5, 768, dtype="f4").reshape(5, *SHAPE)),
     ],
-    ids=["white", "enlarged", "cosine", "spanned"],
+    ids=["white", "uniform", "enlarged", "cosine", "spanned"],
 )
 def test_directions_have_length_one_and_fill_their_space(source: Directions) -> None:
     drawn = source.draw(np.random.default_rng(0), source.dims + 20).reshape(source.dims + 20, -1)
     np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), 1, atol=1e-5)
     if source.dims < 200:
         assert np.linalg.matrix_rank(drawn, tol=1e-3) == source.dims
+
+
+def test_probes_of_hopskipjump_are_uniform_in_linf_and_gaussian_in_l2() -> None:
+    def flatness(name: str, norm: Norm) -> float:
+        """Return the fourth moment over the squared second: 1.8 for uniform, 3 for Gaussian."""
+        source = ATTACKS.get(name)().directions(flat_game(norm))  # type: ignore[attr-defined]
+        drawn = source.draw(np.random.default_rng(0), 40).astype(np.float64)
+        return float((drawn**4).mean() / (drawn**2).mean() ** 2)
+
+    assert flatness("hopskipjump", "linf") == pytest.approx(1.8, abs=0.05)
+    for name in ("hopskipjump", "tangent", "qeba"):
+        assert flatness(name, "l2") > 2.5, name
 
 
 def test_cosine_waves_are_orthonormal_and_read_back() -> None:

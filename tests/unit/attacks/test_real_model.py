@@ -9,6 +9,7 @@ import pytest
 
 from onnxfr import checks
 from onnxfr.attacks import make_attack
+from onnxfr.attacks._check_games import slopes
 from onnxfr.data.images import decode, to_images
 from onnxfr.models.admission import admit
 from onnxfr.models.wrapper import OnnxModel, load_model
@@ -81,7 +82,7 @@ def test_gradients_of_the_converted_graph_say_how_served_scores_move(
 ) -> None:
     goal = Goal.IMPERSONATE
     oracle = play(y1, probes[goal], Threat(), goal)
-    flag = checks.finite_differences(*checks._slopes(oracle, probes[goal], "linf"))
+    flag = checks.finite_differences(*slopes(oracle, probes[goal], "linf"))
     assert flag.light == "green", flag
 
 

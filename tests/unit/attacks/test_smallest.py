@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 
 from onnxfr.attacks import Attack, AttackResult, make_attack
 from onnxfr.attacks._search import SmallestBudget
+from onnxfr.attacks.white_box import aa_fr
 from onnxfr.attacks.white_box._boundary import onto_boundary
 from onnxfr.attacks.white_box.apgd import checkpoints
 from onnxfr.attacks.white_box.bim import BIM
@@ -173,3 +174,26 @@ def test_brackets_set_parameters_of_the_search_and_of_its_attack() -> None:
     for wrong in ("bim(steps)", "bim(steps=1", "bim(speed=2)", "bim(steps=)"):
         with pytest.raises(SpecError):
             make_attack(wrong)
+
+
+def test_a_win_with_one_budget_is_none_with_a_smaller_one(
+    tiny: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attacks that ask who has won would leave all smaller budgets untried."""
+    monkeypatch.setattr(aa_fr, "STAGES", aa_fr.STAGES[:2])
+    bim, worst = (
+        minima(tiny, make_attack(f"smallest(schedule=robfr):{name}"), "linf", rows=2)
+        for name in ("bim", "aa_fr")
+    )
+    assert (worst.cost <= bim.cost * 1.02).all()
+
+
+def test_rows_restart_at_every_budget_until_they_win(tiny: OnnxModel) -> None:
+    once, often = (
+        minima(tiny, make_attack(f"smallest(schedule=robfr):pgd(steps=3,restarts={n})"), "linf")
+        for n in (1, 4)
+    )
+    assert np.median(often.cost) <= np.median(once.cost) * 1.02
+    # A row that wins at once is not started again: fewer than four times the gradients.
+    assert (once.gradients < often.gradients).all()
+    assert (often.gradients < 4 * once.gradients).all()

@@ -20,6 +20,7 @@ from onnxfr.attacks.white_box.si import Darker
 from onnxfr.attacks.white_box.sia import PerBlock
 from onnxfr.attacks.white_box.ssm import Reweighted
 from onnxfr.attacks.white_box.tim import Smooth
+from onnxfr.errors import AttackError
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
 
@@ -101,6 +102,24 @@ def test_si_and_admix_scale_by_powers_of_two() -> None:
     torch.testing.assert_close(seen(Darker(5), probe, copy=3), clean / 8)
     same = dataclasses.replace(probe, pool=np.full((1, 3, SIDE, SIDE), 0.5, np.float32))
     torch.testing.assert_close(seen(Mixed(4, 2, 0.2), same, copy=3), (clean + 0.1) / 2)
+
+
+def test_admix_mixes_in_strangers_only() -> None:
+    probe = tiny_probe(2)
+    faces = np.stack([np.full((3, SIDE, SIDE), value, np.float32) for value in (0.0, 0.5, 1.0)])
+    strangers = np.array([[True, False, False], [False, True, True]])
+    mixed = dataclasses.replace(probe, pool=faces, strangers=strangers)
+    clean = torch.as_tensor(probe.images, dtype=torch.float64)
+    rng = RowRng(0, probe.ids)
+    added = [
+        (Mixed(1, 1, 0.2).draw((SIDE, SIDE), mixed, rng, 0)(clean) - clean)[:, 0, 0, 0].tolist()
+        for _ in range(12)
+    ]
+    assert {round(first, 6) for first, _ in added} == {0.0}
+    assert {round(second, 6) for _, second in added} == {0.1, 0.2}
+    nobody = dataclasses.replace(mixed, strangers=np.array([[False] * 3, [True] * 3]))
+    with pytest.raises(AttackError, match=f"none for {probe.ids[0]}"):
+        seen(Mixed(1, 1, 0.2), nobody)
 
 
 def test_ssm_without_noise_or_spread_is_the_identity() -> None:

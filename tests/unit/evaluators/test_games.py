@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toy_faces import make_faces
 
-from onnxfr.data.pairs import open_pairs
+from onnxfr.data.images import load_pixels, to_images
+from onnxfr.data.pairs import PairSet, open_pairs
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.games import clean_threshold, load_games, rows_of
 from onnxfr.metrics.protocols import fixed_accuracy, oracle_accuracy
@@ -14,7 +16,7 @@ from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.types import Goal
+from onnxfr.types import Goal, Images
 
 World = tuple[Context, ModelRef, DataRef]
 
@@ -76,6 +78,35 @@ def test_the_pool_holds_other_people_and_hangs_on_the_seed_alone(world: World) -
     assert all(pool is not None and len(pool) == 8 for pool in pools)
     np.testing.assert_array_equal(pools[0], pools[1])
     assert not np.array_equal(pools[0], pools[2])
+
+
+def _owners(pool: Images, pairs: PairSet) -> list[int]:
+    """Return the picture that each face of a pool is."""
+    faces = to_images([load_pixels(image) for image in pairs.images])
+    return [int(np.abs(faces - face).max(axis=(1, 2, 3)).argmin()) for face in pool]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_no_pair_is_offered_a_face_of_its_own_people(
+    tmp_path: Path, toy_model: Path, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody is named, the genuine pairs tell which pictures show one person."""
+    context, faces = Context(tmp_path / "cache"), make_faces(tmp_path / "faces", 24, 2)
+    model, data = context.identify(str(toy_model)), context.describe(f"folder:{faces}")
+    pairs = context.pairs(data)
+    if not named:
+        nobody = replace(pairs, images=tuple(replace(i, identity=None) for i in pairs.images))
+        monkeypatch.setattr(context, "pairs", lambda ref: nobody)
+    rows = rows_of(pairs, Goal.DODGE, 12) + rows_of(pairs, Goal.IMPERSONATE, 12)
+    games = load_games(context, model, data, rows, align="no", pool_seed=1)
+    assert games.probe.pool is not None and games.probe.strangers is not None
+    people = [image.identity for image in pairs.images]
+    shown = [people[k] for k in _owners(games.probe.pool, pairs)]
+    assert len(set(shown)) == len(shown) == 18
+    for row, strangers in zip(games.rows, games.probe.strangers, strict=True):
+        own = {people[int(pairs.left[row])], people[int(pairs.right[row])]}
+        assert strangers.tolist() == [who not in own for who in shown]
+    assert 16 <= games.probe.strangers.sum(axis=1).min() < 18
 
 
 def test_a_pair_with_a_broken_picture_has_no_game_and_a_reason(

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from toy_faces import make_plan_spec
+from toy_faces import make_model, make_plan_spec
 
 from onnxfr.errors import SpecError
+from onnxfr.evaluators.attacked import Rules
+from onnxfr.evaluators.crafting import make_surrogate
+from onnxfr.evaluators.games import load_games, rows_of
 from onnxfr.evaluators.planning import RunCell, make_evaluator, manifest_of, plan_run
-from onnxfr.evaluators.query import Query, _thinned
+from onnxfr.evaluators.query import Query, _thinned, primed
 from onnxfr.evaluators.query_results import asked_of, results_of
 from onnxfr.evaluators.report.question_curves import (
     QuestionCurve,
@@ -24,9 +27,13 @@ from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.svg import SERIES
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
+from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
 from onnxfr.runs.spec import EvaluatorSpec, RunSpec
 from onnxfr.runs.store import RunStore
+from onnxfr.threat import Threat
+from onnxfr.types import Goal
 
 SETTINGS = {
     "attacks": ["square", "hopskipjump"],
@@ -60,6 +67,11 @@ def _row(pair: str, trace: list[list[float]], **more: Any) -> dict[str, Any]:
         "protocol": "ours",
         "trace": json.dumps(trace),
         "distance": trace[-1][1] if trace else 0.0,
+        "linf": 0.02,
+        "l2": 2.0,
+        "l2n": 0.01,
+        "psnr": 40.0,
+        "ssim": 0.9,
         **more,
     }
 
@@ -83,7 +95,25 @@ def test_curves_are_read_from_the_traces() -> None:
     # Distances are told in grey levels, as by every other evaluator.
     assert found[("median_distance", "queries=100")].value == 127.5
     assert found[("median_distance", "queries=1000")].value == pytest.approx(2.55)
-    assert all(r.n == 3 for r in results)
+    assert all(r.n == 3 for r in results if not r.metric.endswith("_median"))
+
+
+def test_wins_are_told_with_how_visible_they_are() -> None:
+    rows = [
+        _row("a", [[10, 0.5]], linf=0.2, l2=4.0, l2n=0.04, psnr=28.0, ssim=0.8),
+        _row("b", [[10, 0.1]], linf=0.1, l2=2.0, l2n=0.02, psnr=None, ssim=1.0),
+        _row("c", [], linf=1.0, l2=50.0, l2n=0.5, psnr=6.0, ssim=0.1),
+    ]
+    budget = {"method": "square", "eps": 0.1, "seeks": "any"}
+    rows.append(_row("a", [[10, 0.1]], **budget))
+    table = pa.Table.from_pylist(rows)
+    found = {(r.method, r.metric): r for r in results_of(table, {"l2": [0.1]})}
+    medians = {"linf": 0.15 * 255, "l2": 3.0 * 255, "l2n": 0.03 * 255, "ssim": 0.9}
+    for name, value in medians.items():
+        result = found["boundary", f"{name}_median"]
+        assert (result.value, result.n, result.condition) == (pytest.approx(value), 2, "")
+    assert found["boundary", "psnr_median"].value is None
+    assert found["square", "l2_median"].condition == "eps=25.5/255"
 
 
 def test_wins_that_the_judge_took_back_are_no_success() -> None:
@@ -126,6 +156,32 @@ def test_an_attack_keeps_its_colour_and_labels_stay_inside() -> None:
     assert drawn.index(SERIES[2]) < drawn.index(SERIES[0])
     last = re.search(r'<text x="([0-9.]+)"[^>]*>10,000<', drawn)
     assert last is not None and float(last[1]) + 3.4 * len("10,000") <= 440
+
+
+@pytest.mark.parametrize("eps", [8 / 255, 1 / 16, 0.0123])
+def test_a_budget_of_many_digits_has_its_chart_and_its_exact_place(eps: float) -> None:
+    close = [[10, 0.5], [40, eps]]
+    rows = [
+        _row("a", [[20, eps]], method="square", eps=eps, seeks="any", norm="linf"),
+        _row("a", close, norm="linf"),
+    ]
+    table = pa.Table.from_pylist([row | {"clean_picture": None} for row in rows])
+    results = results_of(table, {"linf": [eps, 0.2], "l2": []})
+    told = {"evaluators": [{"name": "query", "params": {"linf": [eps, 0.2], "l2": []}}]}
+    for shown, manifest in ((rows, {}), (rows[1:], told)):
+        part = table.slice(2 - len(shown))
+        body = str(SECTIONS.get("query")().body(View(part, tuple(results), manifest)))
+        assert body.count("<svg") == 3
+        # One pair, won after 20 and after 40 questions: all rates from 100 on are full.
+        rates = re.findall(r"(\d+) % \(", body)
+        assert rates and set(rates) == {"100"}
+
+
+def test_a_chart_nobody_plays_in_is_left_out() -> None:
+    row = _row("a", [[20, 0.01]], method="square", eps=0.01, seeks="any", clean_picture=None)
+    table = pa.Table.from_pylist([row, row | {"eps": 0.02, "model": "n"}])
+    view = View(table, tuple(results_of(table, {"l2": []})), {})
+    assert str(SECTIONS.get("query")().body(view)).count("<svg") == 2
 
 
 def _spec(model: Path, faces: Path, **params: Any) -> RunSpec:
@@ -172,3 +228,48 @@ def test_a_surrogate_gives_decision_attacks_their_start(
     assert all(cell.others for cell in plan.cells)
     rows = [row for cell in plan.cells for row in Query().run(cell, context)]
     assert all(row["primed"] for row in rows)
+
+
+def test_starts_differ_from_the_clean_picture_where_the_surrogate_is_wrong_by_itself(
+    tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
+) -> None:
+    context = Context(tmp_path)
+    model, other = (context.identify(str(path)) for path in (toy_model, other_model))
+    data = context.describe(f"folder:{toy_faces}")
+    rows = rows_of(context.pairs(data), Goal.DODGE, 6)
+    games = load_games(context, model, data, rows, align="no")
+    surrogate = make_surrogate(context, [other], "margin", data, "fixed=0.999", align="no")
+    rules = Rules(goal=Goal.DODGE, threat=Threat(norm="l2"), threshold=Threshold(0.3))
+    change = np.abs(primed(surrogate, games, rules) - games.probe.images).max(axis=(1, 2, 3))
+    assert (change > 8 / 255).all()
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("model") / "small", seed=2, size=80)
+
+
+def test_a_surrogate_gives_qeba_its_directions_however_the_run_is_cut(
+    tmp_path: Path, toy_model: Path, small_model: Path, toy_faces: Path
+) -> None:
+    asked = {"attacks": ["qeba(space=surrogate)"], "goals": ["dodge"], "max_queries": 60}
+    with pytest.raises(SpecError, match="set surrogate"):
+        plan_run(_spec(toy_model, toy_faces, **asked), Context(tmp_path))
+    found = []
+    for size in (3, 1):
+        spec = _spec(toy_model, toy_faces, surrogate=str(small_model), **asked)
+        context = Context(tmp_path)
+        plan = plan_run(spec.model_copy(update={"rows_per_cell": size}), context)
+        rows = [row for cell in plan.cells for row in Query().run(cell, context)]
+        found.append({row["pair"]: row["distance"] for row in rows})
+    assert len(found[0]) == 3 and any(found[0].values())
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+
+
+def test_a_surrogate_without_gradients_is_refused(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Context(tmp_path)
+    monkeypatch.setattr(type(load_model(toy_model)), "differentiable", False)
+    with pytest.raises(SpecError, match="no differentiable form"):
+        plan_run(_spec(toy_model, toy_faces, surrogate=str(toy_model)), context)

@@ -51,7 +51,8 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
     assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
     for bad, words in (
         (replace(order, name="../x"), "letters"),
-        (replace(order, pairs=0), "no pair"),
+        (replace(order, pairs=0), "at least one pair"),
+        (replace(order, pairs=-1), "at least one pair"),
     ):
         with pytest.raises(SpecError, match=words):
             make_suite(Context(tmp_path / "cache"), bad, tmp_path / "other")

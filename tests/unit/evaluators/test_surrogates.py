@@ -53,7 +53,8 @@ def test_levels_follow_from_the_tags_and_unknown_tags_support_none() -> None:
     assert knowledge([every[2], every[3]], target) == "T"
     assert knowledge([every[2], every[4]], target) == ""
     assert knowledge([every[5]], target) == ""
-    assert knowledge([every[1], target], target) == "F"
+    assert knowledge([target], target) == "F"
+    assert knowledge([every[1], target], target) == ""
 
 
 def test_sources_of_words() -> None:

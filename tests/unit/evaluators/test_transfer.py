@@ -53,6 +53,8 @@ def test_every_source_meets_every_target_whatever_their_sizes(
         assert row["won_8bit"] == (accepted if row["goal"] == "impersonate" else not accepted)
         assert row["inside"] == (row["source"] == row["target"])
         assert row["linf"] <= 8.5 / 255 + 1e-6  # resized pictures are no whole grey levels
+        size = 80 if row["source"] == "small" else 112
+        assert row["l2"] == pytest.approx(row["l2n"] * (3 * size * size) ** 0.5)
         assert row["threshold_origin"].endswith("fmr=1e-1")
     own = [row["won_8bit"] for row in rows if row["inside"]]
     before = [row["won_clean"] for row in rows if row["inside"]]
@@ -112,6 +114,11 @@ def test_ensembles_and_levels_are_sources(
         ({"targets": ["nobody"]}, "no model of this run is called 'nobody'"),
         ({"linf": ["9/0"]}, "such as 8/255"),
         ({"sources": ["levels:worst"]}, "ensemble mode"),
+        ({"pairs": 0}, "pairs: .*greater than or equal to 1"),
+        ({"pairs": -1}, "pairs: .*greater than or equal to 1"),
+        ({"steps": 0}, "steps: .*greater than or equal to 1"),
+        ({"linf": []}, "nothing to do"),
+        ({"goals": []}, "nothing to do"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_before_any_work(
@@ -167,6 +174,16 @@ def test_means_leave_out_the_diagonal_and_attacks_are_compared_pair_by_pair() ->
     assert gain.value == pytest.approx(0.4) and gain.low > 0
     assert found["transfer_gain_p", "all models", "lgc - mim", ""].value < 0.05
     assert found["asr_level", "c", "mim", "level=Z"].value == pytest.approx(0.2)
+
+
+def test_full_knowledge_is_that_of_the_target_alone() -> None:
+    alone = [row("mim", "a", "a", pair, pair < 9) for pair in range(10)]
+    both = {"source": "a + b (margin)", "members": "a + b"}
+    rows = alone + [each | both | {"won_8bit": False} for each in alone]
+    (level,) = (
+        r for r in Transfer().summarise(pa.Table.from_pylist(rows)) if r.metric == "asr_level"
+    )
+    assert (level.condition, level.value) == ("level=F", pytest.approx(0.9))
 
 
 def test_a_handful_of_people_gives_a_wide_interval_instead_of_an_error() -> None:

@@ -48,6 +48,7 @@ def record(attack: str, source: str, target: str, goal: str, pair: int) -> dict[
         "score_float": 0.1,
         "score_8bit": 0.1,
         "linf": 8 / 255,
+        "l2": 4.5,
         "l2n": 6 / 255,
         "psnr": 31.0,
         "ssim": 0.9,
@@ -62,9 +63,8 @@ def record(attack: str, source: str, target: str, goal: str, pair: int) -> dict[
     }
 
 
-@pytest.fixture(scope="module")
-def view() -> View:
-    rows = [
+def records() -> list[dict[str, Any]]:
+    return [
         record(attack, source, target, goal, pair)
         for attack in ("mim", "lgc")
         for source in ("<b>", "other")
@@ -72,9 +72,17 @@ def view() -> View:
         for goal in ("dodge", "impersonate")
         for pair in range(20)
     ]
+
+
+def view_of(rows: list[dict[str, Any]]) -> View:
     identity = [("data", pa.string()), ("method", pa.string())]
-    records = pa.Table.from_pylist(rows, schema=pa.schema([*identity, *COLUMNS]))
-    return View(records, tuple(Transfer().summarise(records)), {})
+    table = pa.Table.from_pylist(rows, schema=pa.schema([*identity, *COLUMNS]))
+    return View(table, tuple(Transfer().summarise(table)), {})
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    return view_of(records())
 
 
 def test_verdicts_name_the_worst_case_the_better_attack_and_few_pairs(view: View) -> None:
@@ -88,6 +96,22 @@ def test_headlines_leave_out_the_model_attacking_itself(view: View) -> None:
     rows = TransferSection().headlines(view)
     assert {row.model for row in rows} == {"<b>", "other"}
     assert all(row.value == "75.0 %" for row in rows)
+
+
+def test_an_ensemble_that_holds_the_target_is_no_attacker_who_never_saw_it() -> None:
+    whole = {"source": "<b> + other (margin)", "members": "<b> + other", "inside": True}
+    whole |= {"level": "", "won_float": True, "won_8bit": True}
+    both = [row | whole for row in records() if row["source"] == "<b>"]
+    view, section = view_of(records() + both), TransferSection()
+    sentences = [verdict.sentence for verdict in section.verdicts(view)]
+    assert not any("<b> + other" in text for text in sentences)
+    assert any("never saw other" in text and "75.0 % of 20 pairs" in text for text in sentences)
+    assert all(row.value == "75.0 %" for row in section.headlines(view))
+    # Four maps of two models each; in every one the ensemble adds two white-box squares.
+    alone, more = (
+        str(section.body(each)).count("stroke-dasharray") for each in (view_of(records()), view)
+    )
+    assert more == alone + 4 * 2
 
 
 def test_the_body_shows_maps_levels_pictures_and_says_what_is_missing(view: View) -> None:

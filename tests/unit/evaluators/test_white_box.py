@@ -121,6 +121,9 @@ def test_rates_and_medians_follow_from_the_records(
     assert rates["robust_acc"] == pytest.approx(1 - np.mean(wrong))
     fair = [row["won"] for row in rows if not row["won_clean"]]
     assert rates["asr_clean_correct"] == pytest.approx(np.mean(fair))
+    for name in ("linf", "l2", "l2n"):
+        middle = 255 * np.median([row[name] for row in rows if row["won"]])
+        assert rates[f"{name}_median"] == pytest.approx(middle)
 
 
 def test_the_envelope_decides_optimality(finished: tuple[pa.Table, list[Result]]) -> None:

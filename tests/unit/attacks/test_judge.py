@@ -1,0 +1,95 @@
+"""What counts as won: files within the budget, random wins that hold, caps that lose no work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attack_games import Randomised, tiny_game, tiny_probe, tiny_threshold
+
+from onnxfr.attacks import make_attack
+from onnxfr.evaluators.attacked import Rules, fight
+from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.wrapper import OnnxModel
+from onnxfr.oracle import Oracle
+from onnxfr.probe import Probe, round8
+from onnxfr.threat import Threat
+from onnxfr.types import Goal
+
+LEVEL = 1 / 255
+
+
+def file_probe(rows: int = 6) -> Probe:
+    """Return games whose pictures are files: whole grey levels."""
+    probe = tiny_probe(rows)
+    return Probe(round8(probe.images), probe.ids, references=probe.references)
+
+
+@pytest.mark.parametrize("levels", [0.6, 1.5, 2.5, 4.0])
+@pytest.mark.parametrize("quantise", [False, True])
+def test_a_file_that_counts_keeps_the_budget(
+    tiny: OnnxModel, levels: float, quantise: bool
+) -> None:
+    probe, threat = file_probe(), Threat(norm="linf", eps=levels * LEVEL)
+    threshold = tiny_threshold(tiny, probe, Goal.DODGE)
+    settings = {"goal": Goal.DODGE, "threshold": threshold, "quantise": quantise}
+    oracle = Oracle(tiny, probe, threat, **settings)  # type: ignore[arg-type]
+    result = make_attack("bim")(oracle, probe, threat)
+    files = threat.as_file(probe.images, result.images)
+    assert (threat.distance(probe.images, files) <= np.floor(levels) * LEVEL + 1e-6).all()
+    assert ((oracle.verify(files) > 0) == result.won_8bit).all()
+    if quantise:
+        np.testing.assert_array_equal(files, result.images)
+        assert {entry.row for entry in result.trace} >= set(np.flatnonzero(result.won).tolist())
+
+
+def test_files_need_not_come_from_files(tiny: OnnxModel) -> None:
+    """A resized clean picture lies between grey levels; its own rounding is nobody's attack."""
+    probe, threat = tiny_probe(6), Threat(norm="linf", eps=8 * LEVEL)
+    files = threat.as_file(probe.images, probe.images + np.float32(8 * LEVEL))
+    np.testing.assert_allclose(files, round8(np.clip(files, 0, 2)), atol=1e-6)
+    assert np.abs(files - round8(probe.images)).max() <= 8 * LEVEL + 1e-6
+
+
+def test_square_in_l2_records_the_wins_it_is_granted(tiny: OnnxModel) -> None:
+    probe, threat = file_probe(), Threat(norm="l2", eps=8 * LEVEL, max_queries=200)
+    threshold = tiny_threshold(tiny, probe, Goal.DODGE)
+    settings = {"goal": Goal.DODGE, "threshold": threshold, "quantise": True}
+    oracle = Oracle(tiny, probe, threat, **settings)  # type: ignore[arg-type]
+    result = make_attack("square")(oracle, probe, threat)
+    assert result.won.any()
+    assert {entry.row for entry in result.trace} == set(np.flatnonzero(result.won).tolist())
+
+
+@pytest.mark.parametrize("name", ["smallest:bim", "fmn"])
+def test_lucky_wins_on_a_randomised_model_are_carried_to_where_they_hold(
+    tiny: OnnxModel, name: str
+) -> None:
+    probe = tiny_probe(12)
+    dice = Randomised(tiny, 0.01)
+    threat = Threat(norm="l2" if name == "fmn" else "linf")
+    threshold = Threshold(tiny_threshold(tiny, probe, Goal.DODGE))
+    rules = Rules(goal=Goal.DODGE, threat=threat, threshold=threshold, samples=2)
+    fought = fight(dice, probe, make_attack(name), rules)
+    result, fair = fought.result, ~fought.result.won_clean
+    assert fought.randomised and fought.rules.looks > 1
+    assert result.won[fair].mean() > 0.8
+    plain = fight(tiny, probe, make_attack(name), rules).result
+    assert np.median(result.cost[fair]) < 2 * np.median(plain.cost[fair])
+
+
+def test_no_pair_is_won_clean_against_its_mean_margin(tiny: OnnxModel) -> None:
+    """A pair at the threshold wins half of all single looks; the judge takes ten."""
+    probe = tiny_probe(12)
+    similarity = tiny.similarity(probe.images, probe.references)
+    threshold = Threshold(float(np.median(similarity)))
+    rules = Rules(goal=Goal.DODGE, threat=Threat(eps=0.0), threshold=threshold, samples=1)
+    result = fight(Randomised(tiny, 0.02), probe, make_attack("fgsm"), rules).result
+    assert ((result.margin > 0) == result.won_clean)[result.won_clean].all()
+
+
+@pytest.mark.parametrize("name", ["dim(steps=100)", "si(steps=20)"])
+def test_a_cap_loses_no_work_done_through_views(tiny: OnnxModel, name: str) -> None:
+    probe, threat = tiny_probe(4), Threat(norm="linf", eps=16 * LEVEL, max_queries=60)
+    result = make_attack(name)(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
+    assert (result.gradients <= 60).all()
+    assert (result.distance > 0).all() and result.won.any()
