@@ -22,6 +22,7 @@ from onnxfr.errors import SpecError
 from onnxfr.evaluators.api_games import Judge, Row, attack_pairs, compare_pairs
 from onnxfr.evaluators.api_pictures import read_pairs
 from onnxfr.evaluators.api_results import results_of
+from onnxfr.evaluators.attacked import check_needs
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of, clean_threshold
@@ -77,6 +78,7 @@ class Api(Evaluator):
         for name in self.attacks:
             if make_attack(name).access > Access.DECISION:
                 raise SpecError(f"{name} asks for more than decisions; an API gives no more")
+        check_needs(make_attack(name) for name in self.attacks)
         shared = {
             "align": self.align,
             "threshold": self.threshold or f"fmr={context.fmr!r}",

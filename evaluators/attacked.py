@@ -7,7 +7,7 @@ averaged over several calls, and its wins are judged by the mean margin of fresh
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ import torch
 
 from onnxfr.attacks import ATTACKS, Attack, AttackResult
 from onnxfr.data.pairs import PairSet
+from onnxfr.errors import SpecError
 from onnxfr.evaluators.games import Games, load_games
-from onnxfr.evaluators.landmarks import find_landmarks
+from onnxfr.evaluators.landmarks import check_landmarks, find_landmarks
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
 from onnxfr.metrics.perceptual import distortion
 from onnxfr.metrics.thresholds import Threshold
@@ -121,6 +122,19 @@ def needs_of(attack: Attack) -> set[str]:
     inner = getattr(attack, "attack", attack)
     parts = getattr(inner, "parts", ())
     return {*inner.needs, *(need for part in parts for need in ATTACKS.get(part).needs)}
+
+
+def check_needs(attacks: Iterable[Attack], landmarks: str = "") -> None:
+    """Raise where an attack needs what its evaluator cannot give it; plans ask before the work."""
+    for attack in attacks:
+        needs = needs_of(attack)
+        if "basis" in needs:
+            raise SpecError(
+                f"{attack.label} asks where a surrogate is sensitive; run it with the evaluator "
+                "query and its setting surrogate, or choose space=spatial or space=cosine"
+            )
+        if "landmarks" in needs:
+            check_landmarks(landmarks)
 
 
 def fight(model: FRModel, probe: Probe, attack: Attack, rules: Rules) -> Fought:

@@ -20,7 +20,7 @@ from pydantic import Field
 from onnxfr.attacks import Attack, make_attack
 from onnxfr.corruptions.base import check_severity
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.attacked import Precision, needs_of
+from onnxfr.evaluators.attacked import Precision, check_needs, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.corruption_attack_records import (
     AIMED,
@@ -35,7 +35,6 @@ from onnxfr.evaluators.corruption_attack_records import (
 )
 from onnxfr.evaluators.corruption_attack_results import results_of
 from onnxfr.evaluators.games import blocks_of
-from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.treatment import (
     CLEAN,
     canonical_chains,
@@ -127,8 +126,7 @@ class CorruptionAttack(Evaluator):
                     "attacks that use up a budget, such as bim or pgd, or put it under "
                     "attacks_on_corrupted"
                 )
-        if any("landmarks" in needs_of(attack) for attack in every):
-            check_landmarks(self.landmarks)
+        check_needs(every, self.landmarks)
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per attack, budget, goal and block; per corruption if it comes first."""

@@ -56,6 +56,11 @@ def check_landmarks(source: str) -> None:
             "this attack needs facial landmarks; set landmarks to the path of a 2d106det ONNX "
             f"file, or to {_CONSENT!r} to fetch it (non-commercial research only)"
         )
+    if source != _CONSENT and not Path(source).is_file():
+        raise SpecError(
+            f"landmarks: there is no file {source}; give the path of a 2d106det ONNX file, or "
+            f"{_CONSENT!r}"
+        )
 
 
 @cache

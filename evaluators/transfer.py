@@ -17,12 +17,11 @@ from pydantic import Field
 
 from onnxfr.attacks import Attack
 from onnxfr.errors import DataError, SpecError
-from onnxfr.evaluators.attacked import games_for, needs_of
+from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crafting import craft, make_surrogate, transfer_attack
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of
-from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
@@ -67,8 +66,7 @@ class Transfer(Evaluator):
         cards = {model.sha256: context.context.model(model).card for model in context.models}
         sources = make_sources(self.sources, context.models, targets, cards)
         attacks = {name: transfer_attack(name, self.steps) for name in self.attacks}
-        if any("landmarks" in needs_of(attack) for attack in attacks.values()):
-            check_landmarks(self.landmarks)
+        check_needs(attacks.values(), self.landmarks)
         cells: list[Cell] = []
         for data in context.data:
             self._check_templates(context, data, sources)

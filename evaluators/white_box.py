@@ -25,6 +25,7 @@ from onnxfr.evaluators.attacked import (
     Fought,
     Precision,
     Rules,
+    check_needs,
     fight,
     games_for,
     is_randomised,
@@ -35,7 +36,6 @@ from onnxfr.evaluators.attacked import (
 from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
-from onnxfr.evaluators.landmarks import check_landmarks
 from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -101,8 +101,7 @@ class WhiteBox(Evaluator):
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return the cells: checks first, then every attack, norm and budget by blocks."""
         made = {text: make_attack(text) for text in self.attacks}
-        if any("landmarks" in needs_of(attack) for attack in made.values()):
-            check_landmarks(self.landmarks)
+        check_needs(made.values(), self.landmarks)
         cells = []
         for model in context.models:
             for data in context.data:

@@ -138,11 +138,12 @@ def _references(probe: Probe) -> Images:
 def _with_needs(probe: Probe, how: Any, landmarks: str) -> Probe:
     from dataclasses import replace
 
-    from onnxfr.evaluators.attacked import needs_of
+    from onnxfr.evaluators.attacked import check_needs, needs_of
     from onnxfr.evaluators.landmarks import find_landmarks
     from onnxfr.paths import cache_dir
     from onnxfr.runs.context import Context
 
+    check_needs((how,), landmarks)
     needs = needs_of(how)
     if "pool" in needs:
         raise SpecError(f"{how.label} needs other people's faces; run it on a data set instead")

@@ -17,6 +17,8 @@ T = TypeVar("T", bound=BaseModel)
 
 _FOLDERS = ("frost_photographs",)
 """Parameters of evaluators that can only be a place on disk."""
+_NAMES_OR_FILES = ("landmarks", "surrogate")
+"""Parameters of evaluators that are a place on disk where there is something, else a name."""
 
 
 class _Part(BaseModel):
@@ -193,12 +195,14 @@ def _absolute(name: str, folder: Path) -> str:
 
 
 def _absolute_params(entry: EvaluatorSpec, folder: Path) -> EvaluatorSpec:
-    given = {name: entry.params.get(name) for name in _FOLDERS}
-    places = {
-        name: str((folder / Path(value).expanduser()).resolve())
-        for name, value in given.items()
-        if isinstance(value, str) and value
-    }
+    places = {}
+    for name, value in entry.params.items():
+        if not isinstance(value, str) or not value:
+            continue
+        if name in _FOLDERS:
+            places[name] = str((folder / Path(value).expanduser()).resolve())
+        elif name in _NAMES_OR_FILES:
+            places[name] = _absolute(value, folder)
     return entry.model_copy(update={"params": {**entry.params, **places}}) if places else entry
 
 

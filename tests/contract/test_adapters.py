@@ -155,6 +155,7 @@ def test_every_adapter_has_its_answers_here() -> None:
     [
         ("onnxfr", 429, {}, False),
         ("onnxfr", 503, {}, True),
+        ("onnxfr", 408, {}, True),
         ("aws_compare_faces", 400, {"__type": "ThrottlingException"}, True),
         ("tencent_compare_face", 200, {"Response": {"Error": {"Code": "InternalError"}}}, True),
         ("aliyun_compare_face", 400, {"Code": "Throttling.User"}, True),

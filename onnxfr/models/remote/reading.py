@@ -106,7 +106,7 @@ def check_given(adapter: Adapter, status: int, body: bytes, wait: float | None) 
     """Raise ``TryAgain`` where the service has not answered, only said so."""
     if status == 429:
         raise TryAgain("too many requests (429)", wait, charged=False)
-    if status >= 500:
+    if status == 408 or status >= 500:
         raise TryAgain(f"status {status}", wait)
     if any(fits(rule, status, parse(body)) for rule in adapter.answer.retry):
         raise TryAgain(f"status {status}: {_shown(body)}", wait)

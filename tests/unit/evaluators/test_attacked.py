@@ -22,9 +22,11 @@ from onnxfr.evaluators.attacked import (
     records_of,
 )
 from onnxfr.evaluators.games import blocks_of, clean_threshold, load_games, rows_of
+from onnxfr.evaluators.planning import plan_run
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
+from onnxfr.runs.spec import make_spec
 from onnxfr.threat import Threat
 from onnxfr.types import Goal
 
@@ -99,6 +101,24 @@ def test_what_an_attack_needs_is_known_through_sums_and_searches() -> None:
     assert needs_of(make_attack("smallest:lgc+dim")) == {"landmarks"}
     assert needs_of(make_attack("admix")) == {"pool"}
     assert needs_of(make_attack("bim")) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("white_box", "attacks"),
+        ("api", "attacks"),
+        ("corruption_attack", "attacks_on_corrupted"),
+    ],
+)
+def test_an_attack_that_needs_a_surrogate_is_refused_before_the_work(
+    world: World, name: str, setting: str
+) -> None:
+    context, model, data = world
+    asked = {"name": name, "params": {setting: ["qeba(space=surrogate)"]}}
+    spec = {"models": [model.ref], "data": [data.spec], "evaluators": [asked]}
+    with pytest.raises(SpecError, match="query and its setting surrogate"):
+        plan_run(make_spec(spec, Path.cwd()), context)
 
 
 def test_missing_landmarks_are_told_with_the_remedy(world: World) -> None:

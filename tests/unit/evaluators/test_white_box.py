@@ -222,6 +222,8 @@ def test_landmarks_are_asked_for_at_once_and_reach_every_attack_that_needs_them(
     context, asked = Context(tmp_path), {"attacks": [attack], "pairs": 2, "checks": 0}
     with pytest.raises(SpecError, match="needs facial landmarks"):
         plan_of(context, toy_model, toy_faces, asked)
+    with pytest.raises(SpecError, match=r"no file nowhere\.onnx"):
+        plan_of(context, toy_model, toy_faces, asked | {"landmarks": "nowhere.onnx"})
     plan = plan_of(context, toy_model, toy_faces, asked | {"landmarks": "accept-licence"})
     assert {cell.params["landmarks"] for cell in plan.cells} == {"accept-licence"}
 

@@ -63,6 +63,17 @@ def test_paths_are_found_beside_the_file_and_names_are_left_alone(tmp_path: Path
     assert spec.data == (f"folder:{tmp_path / 'faces'},pairs=20", "orl")
 
 
+def test_files_named_by_evaluators_are_found_beside_the_specification(tmp_path: Path) -> None:
+    (tmp_path / "points.onnx").touch()
+    asked = '[evaluators.params]\nlandmarks = "{}"\nsurrogate = "sface"\n'
+    before = GOOD.partition("[evaluators.params]")[0]
+    spec = read_spec(write(tmp_path, before + asked.format("points.onnx")))
+    found = {"landmarks": str(tmp_path / "points.onnx"), "surrogate": "sface"}
+    assert spec.evaluators[0].params == found
+    spec = read_spec(write(tmp_path, before + asked.format("accept-licence")))
+    assert spec.evaluators[0].params == found | {"landmarks": "accept-licence"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
