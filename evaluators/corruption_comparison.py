@@ -92,8 +92,7 @@ def _error_ratio(
 
     value = float(ratio(other.accuracy[theirs], first.accuracy[ours]))
     draws = ratio(other.replicates[:, theirs], first.replicates[:, ours])
-    known = draws[np.isfinite(draws)]
     # Where the first model makes hardly an error, the ratio is undefined or a matter of luck.
-    if not np.isfinite(value) or known.size < 0.9 * draws.size:
+    if not np.isfinite(value) or np.isfinite(draws).mean() < 0.9:
         return None
-    return other.estimate(value, known)
+    return other.estimate(value, draws)

@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_table import Degraded, Floats, Judged, resampled
+from onnxfr.metrics.bootstrap import outer_quantiles
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.metrics.thresholds import Threshold
 
@@ -38,10 +39,10 @@ class Sheet:
 
     def estimate(self, value: float, draws: Floats) -> Estimate:
         """Return a value with the interval of its resamples."""
-        low, high = np.quantile(draws, [0.025, 0.975])
+        low, high = outer_quantiles(draws, (0.025, 0.975))
         n = self.degraded.clean.pair.size
         # A percentile interval need not hold its own value when errors are few.
-        low, high = min(float(low), value), max(float(high), value)
+        low, high = min(low, value), max(high, value)
         return Estimate(value, low, high, n, "identity-bootstrap-percentile")
 
     def result(
@@ -60,16 +61,18 @@ class Sheet:
             value, low, high, n = estimate.value, estimate.low, estimate.high, estimate.n
         elif estimate is not None:
             value = float(estimate)
-        undefined = value is None or not np.isfinite(value)
+        value, low, high = (
+            None if each is None or not np.isfinite(each) else each for each in (value, low, high)
+        )
         return Result(
             evaluator="corruption",
             model=self.degraded.clean.model,
             method=method or self.label,
             data=self.degraded.clean.data,
             metric=metric,
-            value=None if undefined else value,
-            low=None if undefined else low,
-            high=None if undefined else high,
+            value=value,
+            low=None if value is None else low,
+            high=None if value is None else high,
             n=n,
             condition=condition,
             protocol=self.judged.protocol,

@@ -143,17 +143,17 @@ def resampled(degraded: Degraded, correct: Bools) -> Floats:
     """Return accuracies ``(resamples, rows)`` on people drawn anew, thresholds kept.
 
     All rows share the draws, so differences between conditions cancel what they have in common.
-    Where identities are unknown, pairs are drawn.
+    Where identities are unknown, pairs are drawn. A draw in which no pair is left is NaN.
     """
     clean = degraded.clean
     first, second = clean.first, clean.second
     if first is None or second is None or len({*first.tolist(), *second.tolist()}) < 2:
         first = second = np.arange(clean.pair.size).astype(np.str_)
     hits = correct.T.astype(np.float64)
-    blocks = [
-        (weights @ hits) / np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
-        for weights in identity_weights(first, second, seed=0, resamples=_RESAMPLES)
-    ]
+    blocks = []
+    for weights in identity_weights(first, second, seed=0, resamples=_RESAMPLES):
+        total = weights.sum(axis=1, keepdims=True)
+        blocks.append((weights @ hits) / np.where(total > 0, total, np.nan))
     return np.concatenate(blocks)
 
 

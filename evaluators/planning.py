@@ -132,10 +132,13 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
     full = expand(spec)
     evaluators = tuple(make_evaluator(entry) for entry in full.evaluators)
     models = tuple(context.identify(ref) for ref in dict.fromkeys(full.models))
-    _distinct([model.name for model in models])
+    _distinct([model.name for model in models], "models", "in its card")
     data = tuple(
         context.describe(entry, seed=full.seed, limit=full.max_pairs, strict=full.strict)
         for entry in dict.fromkeys(full.data)
+    )
+    _distinct(
+        [entry.name for entry in data], "data sets", "by its option name (KIND:PATH,name=NEW)"
     )
     code = code_version(SOURCES)
     planning = PlanContext(
@@ -213,10 +216,10 @@ def _params(evaluator: Evaluator) -> Any:
     return TypeAdapter(type(evaluator)).dump_python(evaluator, mode="json")
 
 
-def _distinct(names: Sequence[str]) -> None:
+def _distinct(names: Sequence[str], kind: str, where: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(
-            f"two models are called {twice[0]!r}; results are told apart by name, "
-            "so give one another name in its card"
+            f"two {kind} are called {twice[0]!r}; results are told apart by name, "
+            f"so give one another name {where}"
         )

@@ -155,7 +155,8 @@ def _refusals(records: pa.Table) -> Iterator[Result]:
     names = lost.select(["model", "data"]).to_pylist() if lost.num_rows else []
     for model, data in dict.fromkeys((row["model"], row["data"]) for row in names):
         rows = [row for row in lost.to_pylist() if (row["model"], row["data"]) == (model, data)]
-        pairs = {row.get("pair") for row in rows}
+        # The checks' own row speaks of no pair.
+        pairs = {row["pair"] for row in rows if row.get("pair") is not None}
         yield Result(
             evaluator="white_box",
             model=model,

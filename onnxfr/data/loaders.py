@@ -30,8 +30,11 @@ class Request:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def builder(self, name: str) -> PairBuilder:
-        """Return an empty builder that obeys ``strict`` and the ``aligned`` option."""
-        return PairBuilder(name, strict=self.strict, aligned=self._aligned())
+        """Return an empty builder that obeys ``strict`` and the options that all kinds have."""
+        given = self.options.get("name", name).strip()
+        if not given:
+            raise DataError("expected name= a text, got an empty one")
+        return PairBuilder(given, strict=self.strict, aligned=self._aligned())
 
     def count(self, option: str, default: int) -> int:
         """Return a whole number above zero given as an option."""
@@ -90,7 +93,7 @@ def loader(
     """Register a loading function under ``name``."""
 
     def decorate(read: Read) -> Read:
-        known = frozenset((*options, "aligned"))
+        known = frozenset((*options, "aligned", "name"))
         LOADERS.register(name)(Loader(usage, summary, read, known, obtain))
         return read
 

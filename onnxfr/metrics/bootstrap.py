@@ -9,7 +9,7 @@ times in the variance. A statistic takes weights ``(B, N)`` and returns ``(B,)``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -101,7 +101,8 @@ def bootstrap(
     """Return a statistic of the pairs with its identity-clustered bootstrap interval.
 
     ``first`` and ``second`` name the people in the two images of each pair. Replicates in which
-    the statistic is undefined (NaN) are left out; more than a tenth of them is an error. ``drawn``
+    the statistic is undefined (NaN) are left out; more than a tenth of them is an error. Infinite
+    ones count as what they are, so that an end of the interval may be infinite. ``drawn``
     are the blocks of :func:`identity_weights` for the same arguments, where several statistics of
     the same pairs share them.
     """
@@ -112,7 +113,7 @@ def bootstrap(
     blocks = drawn or identity_weights(first, second, seed=seed, resamples=resamples)
     replicates = np.concatenate([statistic(weights) for weights in blocks])
     value = float(statistic(np.ones((1, pairs)))[0])
-    defined = replicates[np.isfinite(replicates)]
+    defined = replicates[~np.isnan(replicates)]
     if defined.size < (1 - _MOST_UNDEFINED) * resamples or not np.isfinite(value):
         raise MetricError(
             f"the statistic is undefined in {resamples - defined.size} of {resamples} resamples: "
@@ -121,8 +122,22 @@ def bootstrap(
     tails = [(1 - level) / 2, (1 + level) / 2]
     if method == "bca":
         tails = _bca_tails(value, defined, _jackknife(statistic, first, second), level)
-    low, high = np.quantile(defined, tails)
-    return Estimate(value, float(low), float(high), pairs, f"identity-bootstrap-{method}", level)
+    low, high = outer_quantiles(defined, tails)
+    return Estimate(value, low, high, pairs, f"identity-bootstrap-{method}", level)
+
+
+def outer_quantiles(replicates: Floats, tails: Sequence[float]) -> tuple[float, float]:
+    """Return the two ends of an interval; between a finite and an infinite value the outer one.
+
+    Replicates that are NaN are left out.
+    """
+    known = replicates[~np.isnan(replicates)]
+    if np.isfinite(known).all():
+        low, high = np.quantile(known, tails)
+    else:
+        low = np.quantile(known, tails[0], method="lower")
+        high = np.quantile(known, tails[1], method="higher")
+    return float(low), float(high)
 
 
 def bootstrap_difference(

@@ -42,6 +42,13 @@ class ModelRef:
     ref: str
     sha256: str
     name: str
+    template: str = ""
+    """How pictures are aligned for it: the card says so, not the file."""
+
+    @property
+    def content(self) -> list[str]:
+        """What a cell's records depend on; they carry the name."""
+        return [self.sha256, self.name, self.template]
 
 
 @dataclass(frozen=True)
@@ -107,9 +114,9 @@ class Cell:
         return {
             "evaluator": self.evaluator,
             "version": self.version,
-            "model": self.model.sha256,
-            "others": [other.sha256 for other in self.others],
-            "data": self.data.fingerprint,
+            "model": self.model.content,
+            "others": [other.content for other in self.others],
+            "data": [self.data.fingerprint, self.data.name],
             "method": self.method,
             "params": self.params,
             "condition": self.condition,

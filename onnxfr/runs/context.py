@@ -60,31 +60,34 @@ class Context:
         return model
 
     def pairs(self, spec: str | DataRef) -> PairSet:
-        """Return the pair set behind ``spec``, opened at first use and kept."""
+        """Return the pair set behind ``spec``, opened at first use and kept.
+
+        A planned one (a DataRef) is checked to be the one that was planned with.
+        """
         ref = spec if isinstance(spec, DataRef) else DataRef(spec, "", 0, "")
         wanted = (ref.spec, ref.seed, ref.limit, ref.fingerprint)
         if wanted not in self._pairs:
-            self._pairs[wanted] = open_pairs(ref.spec, seed=ref.seed, pairs=ref.limit)
+            opened = open_pairs(ref.spec, seed=ref.seed, pairs=ref.limit)
+            if ref.fingerprint and _fingerprint(opened) != ref.fingerprint:
+                raise DataError(
+                    f"{ref.spec} changed after the run was planned; run again to plan with the "
+                    "pictures as they are now"
+                )
+            self._pairs[wanted] = opened
         return self._pairs[wanted]
 
     def identify(self, ref: str) -> ModelRef:
         """Return the content hash and the name of a model as it is on disk now."""
         self._models.pop(ref, None)
         card = self.model(ref).card
-        return ModelRef(ref, card.sha256, card.name)
+        return ModelRef(ref, card.sha256, card.name, card.template)
 
     def describe(
         self, spec: str, *, seed: int = 0, limit: int | None = None, strict: bool = False
     ) -> DataRef:
         """Open a pair set and return its size and a fingerprint of protocol and picture bytes."""
         pairs = open_pairs(spec, strict=strict, seed=seed, pairs=limit)
-        content = hashlib.sha256(pairs.fingerprint().encode())
-        for image in pairs.images:
-            try:
-                content.update(image_sha(image).encode())
-            except DataError:
-                content.update(b"unreadable")
-        fingerprint = content.hexdigest()
+        fingerprint = _fingerprint(pairs)
         self._pairs[(spec, seed, limit, fingerprint)] = pairs
         return DataRef(spec, fingerprint, len(pairs), pairs.name, seed, limit)
 
@@ -168,3 +171,14 @@ class Context:
         """Send progress to ``report`` from now on and return self."""
         self._report = report
         return self
+
+
+def _fingerprint(pairs: PairSet) -> str:
+    """Return a digest of protocol and picture bytes."""
+    content = hashlib.sha256(pairs.fingerprint().encode())
+    for image in pairs.images:
+        try:
+            content.update(image_sha(image).encode())
+        except DataError:
+            content.update(b"unreadable")
+    return content.hexdigest()

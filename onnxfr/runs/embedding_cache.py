@@ -59,6 +59,8 @@ class Space:
         self.folder = folder
         self._guard = threading.RLock()
         self._where: dict[bytes, tuple[int, int]] = {}
+        self._spare: dict[bytes, list[tuple[int, int]]] = {}
+        """Earlier places of what two processes wrote, in case the last is damaged."""
         self._segments: list[_Segment] = []
         self._writer: _Writer | None = None
         self._writable = True
@@ -66,7 +68,8 @@ class Space:
     def find(self, keys: Sequence[str]) -> tuple[Embeddings | None, NDArray[np.bool_]]:
         """Return one row per key and which rows are known; None when none is.
 
-        Rows that fail their checksum count as unknown and are forgotten.
+        Rows that fail their checksum count as unknown and are forgotten, unless they were written
+        twice.
         """
         digests = [_digest(key) for key in keys]
         found = np.zeros(len(keys), dtype=np.bool_)
@@ -88,9 +91,19 @@ class Space:
                 else:
                     rows[at] = values
                 found[at] = good
-                for i in np.asarray(at)[~good]:
-                    self._where.pop(digests[int(i)], None)
+                again = [int(i) for i in np.asarray(at)[~good] if self._forget(digests[int(i)])]
+                values, good = self.find([keys[i] for i in again]) if again else (None, found)
+                if values is not None:
+                    rows[again], found[again] = values, good
         return rows, found
+
+    def _forget(self, digest: bytes) -> bool:
+        """Drop a damaged row; tell whether there is another place to look."""
+        self._where.pop(digest, None)
+        spare = self._spare.get(digest)
+        if spare:
+            self._where[digest] = spare.pop()
+        return digest in self._where
 
     def get(self, keys: Sequence[str]) -> Embeddings:
         """Return the embeddings of keys that are all known."""
@@ -148,6 +161,8 @@ class Space:
         for number, segment in enumerate(self._segments):
             first, digests = segment.grow()
             for row, digest in enumerate(digests, first):
+                if digest in self._where:
+                    self._spare.setdefault(digest, []).append(self._where[digest])
                 self._where[digest] = (number, row)
 
 
@@ -176,10 +191,18 @@ class _Segment:
         return first, entries["digest"].tolist()
 
     def read(self, rows: Sequence[int]) -> tuple[Embeddings, NDArray[np.bool_]]:
-        """Return some rows and which of them pass their checksum."""
-        data = np.memmap(
-            self.path.with_suffix(".dat"), dtype="<f4", mode="r", shape=(len(self._crc), self.dim)
-        )
+        """Return some rows and which of them can be read and pass their checksum."""
+        try:
+            data = np.memmap(
+                self.path.with_suffix(".dat"),
+                dtype="<f4",
+                mode="r",
+                shape=(len(self._crc), self.dim),
+            )
+        except (OSError, ValueError) as error:  # deleted, or cut short, by somebody else
+            log.warning("embedding cache file %s cannot be read: %s", self.path, error)
+            nothing = np.zeros((len(rows), self.dim), dtype=np.float32)
+            return nothing, np.zeros(len(rows), dtype=np.bool_)
         values = np.asarray(data[np.asarray(rows, dtype=np.intp)], dtype=np.float32)
         checks = np.fromiter((zlib.crc32(value.data) for value in values), np.uint32, len(rows))
         return values, checks == self._crc[np.asarray(rows, dtype=np.intp)]

@@ -101,6 +101,14 @@ def test_means_losses_and_what_is_left_above_chance() -> None:
     assert find(found, "fnmr", "severity=5", method="fog").value == pytest.approx(0.6)
 
 
+def test_a_draw_in_which_no_pair_is_left_counts_as_nothing_not_as_failure() -> None:
+    few = {"pair0", "pair1"}
+    records = rows("clean", 0, CLEAN) + rows("fog", 5, CLEAN)
+    found = results([row for row in records if row["pair"] in few])
+    by_people = find(found, "accuracy_by_identity", "severity=5", method="fog")
+    assert (by_people.value, by_people.low, by_people.high) == (1.0, 1.0, 1.0)
+
+
 def test_only_all_twenty_at_all_severities_make_acc_cor() -> None:
     records = rows("clean", 0, CLEAN)
     for name in oodface_names():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from toy_faces import make_faces, make_plan_spec, write_picture
 from onnxfr.alignment.aligner import Outcome
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
-from onnxfr.errors import DataError
+from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.faces import embed_faces, needs_alignment
 from onnxfr.evaluators.planning import Plan, make_evaluator, plan_run
 from onnxfr.evaluators.verification import Verification, hardest
@@ -166,6 +167,47 @@ def test_the_plan_is_deterministic_and_its_key_follows_what_decides_the_records(
     assert len(keys) == 4
     judged_elsewhere = _plan(context, toy_model, toy_faces, thresholds=[0.3]).cells[0].key
     assert judged_elsewhere == first[0].key
+
+
+def test_a_card_that_changed_is_another_cell_though_the_network_is_the_same(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    keys = []
+    for name, template in (("toy", "arcface"), ("renamed", "arcface"), ("toy", "dlib")):
+        folder = tmp_path / f"{name}-{template}"
+        shutil.copytree(toy_model, folder)
+        card = (folder / "card.toml").read_text(encoding="utf-8")
+        card = re.sub(r"^name = .*$", f'name = "{name}"', card, flags=re.MULTILINE)
+        card = re.sub(r"^template = .*$", f'template = "{template}"', card, flags=re.MULTILINE)
+        (folder / "card.toml").write_text(card, encoding="utf-8")
+        keys.append(_plan(Context(tmp_path / "cache"), folder, toy_faces).cells[0].key)
+    assert len(set(keys)) == 3
+
+
+def test_two_data_sets_of_one_name_are_refused_and_can_be_named(
+    tmp_path: Path, toy_model: Path
+) -> None:
+    for place in ("one", "two"):
+        make_faces(tmp_path / place / "people", people=3)
+    texts = [f"folder:{tmp_path / place / 'people'}" for place in ("one", "two")]
+    spec = make_plan_spec([toy_model], texts[0], {})
+    with pytest.raises(SpecError, match=r"two data sets are called 'people'.*name="):
+        plan_run(spec.model_copy(update={"data": tuple(texts)}), Context(tmp_path / "cache"))
+    named = (texts[0], f"{texts[1]},name=others")
+    plan = plan_run(spec.model_copy(update={"data": named}), Context(tmp_path / "cache"))
+    assert [entry.name for entry in plan.data] == ["people", "others"]
+    with pytest.raises(DataError, match="name= a text"):
+        open_pairs(f"{texts[0]},name= ")
+
+
+def test_pictures_that_change_after_planning_are_not_filed_under_the_old_ones(
+    tmp_path: Path, toy_model: Path
+) -> None:
+    faces = make_faces(tmp_path / "faces", people=3)
+    (cell,) = _plan(Context(tmp_path / "cache"), toy_model, faces).cells
+    shutil.copy(faces / "p1" / "0.png", faces / "p0" / "0.png")
+    with pytest.raises(DataError, match="changed after the run was planned"):
+        Verification().run(cell, Context(tmp_path / "cache"))
 
 
 def test_the_evaluator_survives_its_own_manifest() -> None:

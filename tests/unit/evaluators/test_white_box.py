@@ -213,6 +213,7 @@ def test_a_model_without_gradients_is_reported_not_failed(
     assert set(records["outcome"].to_pylist()) == {"unplayable"}
     (result,) = plan.evaluators[0].summarise(records)
     assert result.metric == "unplayable_pairs"
+    assert result.value == len({name for name in records["pair"].to_pylist() if name})
 
 
 @pytest.mark.parametrize("attack", ["lgc", "lgc+dim", "smallest:lgc+tim"])

@@ -13,6 +13,7 @@ from onnxfr.metrics.verification import at_fmr
 from onnxfr.metrics.weighted import (
     weighted_fnmr_at_fmr,
     weighted_kfold_accuracy,
+    weighted_median,
     weighted_rate,
 )
 
@@ -141,6 +142,16 @@ def test_bca_corrects_towards_the_skewed_tail() -> None:
     plain = bootstrap(weighted_rate(hits), people, people, seed=0, resamples=4000)
     corrected = bootstrap(weighted_rate(hits), people, people, seed=0, resamples=4000, method="bca")
     assert corrected.low < plain.low
+
+
+def test_an_infinite_end_is_not_replaced_by_a_finite_one() -> None:
+    people = np.arange(100)
+    cost = np.where(people < 58, 1.0 + people / 58, np.inf)
+    drawn = np.concatenate(list(identity_weights(people, people, seed=0, resamples=1000)))
+    share = np.isinf(weighted_median(cost)(drawn)).mean()
+    assert share > 0.025, "else this test says nothing"
+    found = bootstrap(weighted_median(cost), people, people, seed=0, resamples=1000)
+    assert np.isfinite(found.low) and found.high == np.inf
 
 
 def test_what_cannot_be_resampled_is_refused() -> None:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from onnxfr.errors import SpecError
+from onnxfr.runs import provenance
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef, chunks, take_rows
 
 MODEL = ModelRef("a.onnx", "1" * 64, "a")
@@ -31,8 +34,11 @@ CELL = Cell(
         {"evaluator": "other"},
         {"version": 2},
         {"model": replace(MODEL, sha256="2" * 64)},
+        {"model": replace(MODEL, name="b")},
+        {"model": replace(MODEL, template="dlib")},
         {"others": (MODEL,)},
         {"data": replace(DATA, fingerprint="f2")},
+        {"data": replace(DATA, name="lfw-b")},
         {"method": "bim"},
         {"params": {"steps": 11}},
         {"condition": {"eps": 0.2}},
@@ -43,7 +49,7 @@ CELL = Cell(
         {"code": "0.2"},
     ],
 )
-def test_whatever_decides_the_numbers_decides_the_key(change: dict[str, Any]) -> None:
+def test_whatever_decides_the_records_decides_the_key(change: dict[str, Any]) -> None:
     assert replace(CELL, **change).key != CELL.key
 
 
@@ -66,8 +72,8 @@ def test_places_and_estimates_do_not_change_the_key(change: dict[str, Any]) -> N
 
 def test_the_key_is_the_same_on_every_machine_and_day() -> None:
     content = (
-        '{"code":"0.1","condition":{"eps":0.1},"data":"f1","evaluator":"verification",'
-        '"method":"pgd","model":"' + "1" * 64 + '","others":[],"params":{"steps":10},'
+        '{"code":"0.1","condition":{"eps":0.1},"data":["f1","lfw"],"evaluator":"verification",'
+        '"method":"pgd","model":["' + "1" * 64 + '","a",""],"others":[],"params":{"steps":10},'
         '"rows":{"start":0,"stop":5},"seed":3,"version":1}'
     )
     assert CELL.key == hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -107,3 +113,29 @@ def test_rows_are_found_by_range_by_id_or_all() -> None:
         take_rows(ids, ("z",))
     with pytest.raises(SpecError, match="consecutive"):
         replace(CELL, rows=range(0, 10, 2))
+
+
+def test_a_wheel_and_an_editable_install_are_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a wheel the mapped folders lie inside the package, in a checkout beside it."""
+    wheel, checkout = tmp_path / "wheel" / "onnxfr", tmp_path / "checkout"
+    for name in ("a.py", "evaluators/b.py", "exporters/c.py", "model_zoo/d.py"):
+        inside = checkout / ("onnxfr" if name == "a.py" else "") / name
+        for path in (wheel / name, inside):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name, encoding="utf-8")
+    layouts = (
+        {"onnxfr": wheel, "onnxfr.evaluators": wheel / "evaluators"},
+        {"onnxfr": checkout / "onnxfr", "onnxfr.evaluators": checkout / "evaluators"},
+    )
+    versions = []
+    for layout in layouts:
+        monkeypatch.setattr(
+            provenance.importlib,
+            "import_module",
+            lambda name, layout=layout: SimpleNamespace(__path__=[str(layout[name])]),
+        )
+        versions.append(provenance.code_version.__wrapped__(("onnxfr", "onnxfr.evaluators")))
+    assert versions[0] == versions[1]
+    assert versions[0] != provenance.code_version.__wrapped__(("onnxfr",))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -96,6 +97,30 @@ def test_a_damaged_row_is_recomputed_not_believed(tmp_path: Path) -> None:
     space.put([KEYS[7]], rows_for([KEYS[7]]))
     np.testing.assert_array_equal(space.get(KEYS), rows_for(KEYS))
     np.testing.assert_array_equal(fresh(tmp_path).get(KEYS), rows_for(KEYS))
+
+
+def test_what_was_written_twice_survives_damage_to_the_last_file(tmp_path: Path) -> None:
+    first, second = EmbeddingCache(tmp_path), EmbeddingCache(tmp_path)
+    spaces = [cache.space("s") for cache in (first, second)]
+    assert not any(space.find(KEYS)[1].any() for space in spaces)
+    for space in spaces:
+        # Both looked before either wrote, as two runs begun at once do.
+        space._refresh = lambda: None  # type: ignore[method-assign]
+        space.put(KEYS, rows_for(KEYS))
+    first.close()
+    second.close()
+    *_, last = sorted(tmp_path.rglob("*.dat"))
+    last.write_bytes(bytes(len(last.read_bytes())))
+    assert fresh(tmp_path).find(KEYS)[1].all()
+    np.testing.assert_array_equal(fresh(tmp_path).get(KEYS), rows_for(KEYS))
+
+
+def test_a_cache_deleted_under_a_living_process_is_an_empty_one(tmp_path: Path) -> None:
+    space = fresh(tmp_path)
+    space.put(KEYS, rows_for(KEYS))
+    shutil.rmtree(tmp_path)
+    _, found = space.find(KEYS)
+    assert not found.any()
 
 
 WRITER = """
