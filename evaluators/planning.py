@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from onnxfr.errors import SpecError, UnknownName
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
+from onnxfr.models.certificate import read_certificate
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.runs.provenance import code_version
@@ -188,10 +189,11 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
 
 
 def _certificate(model: FRModel) -> dict[str, Any] | None:
-    from onnxfr.models.parity import read_certificate  # torch comes with it; workers do without
-    from onnxfr.models.wrapper import OnnxModel
+    from onnxfr.models.wrapper import OnnxModel  # torch comes with it; workers do without
 
-    return read_certificate(model.folder) if isinstance(model, OnnxModel) else None
+    if not isinstance(model, OnnxModel):
+        return None
+    return read_certificate(model.folder, model.card.sha256)
 
 
 def estimate(plan: Plan, cells: Sequence[Cell], context: Context) -> float:

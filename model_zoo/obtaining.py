@@ -119,7 +119,8 @@ def downloaded(card: ZooCard) -> bool:
 
 def install(card: ZooCard, files: tuple[Path, ...], tell: Tell = lambda step: None) -> Card:
     """Export, admit and certify the source files; the model then answers to its name."""
-    from onnxfr.models.parity import certify, write_certificate
+    from onnxfr.models.certificate import write_certificate
+    from onnxfr.models.parity import certify
     from onnxfr.models.wrapper import load_model
 
     with _workplace(card.name) as work:

@@ -33,8 +33,12 @@ class UnsupportedModel(ModelError):
     """A valid ONNX file that is no face-recognition network we can serve."""
 
 
-class UnsupportedOperator(ModelError):
-    """The differentiable engine has no rule for one operator; scores and decisions still work."""
+class NotDifferentiable(ModelError):
+    """A network whose gradient cannot be had; scores and decisions still work."""
+
+
+class UnsupportedOperator(NotDifferentiable):
+    """The differentiable engine has no rule for one operator."""
 
     def __init__(self, operator: str, version: int, node: str, why: str = "") -> None:
         self.operator, self.version, self.node = operator, version, node

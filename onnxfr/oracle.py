@@ -226,7 +226,9 @@ class Oracle(Standing):
             embeddings = model.embed_grad(seen)
         else:
             inside = hook
-            embeddings = embed_hooked(model, seen, lambda at, value: inside(at, value, rows))
+            embeddings = embed_hooked(
+                model, seen, lambda at, value, which: inside(at, value, rows[which])
+            )
         reference = self._torch_references[k][torch.as_tensor(rows)]
         return self._sign * ((embeddings * reference).sum(1) - self._thresholds[k])
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxfr.errors import SpecError
+
 if TYPE_CHECKING:
-    from onnxfr.models.parity import Certificate
+    from onnxfr.models.certificate import Certificate
 
 _COLOR = {"green": typer.colors.GREEN, "yellow": typer.colors.YELLOW, "red": typer.colors.RED}
 
@@ -23,9 +25,12 @@ def check(
 ) -> None:
     """Prove that a model's two engines are one function, and store the certificate beside it."""
     from onnxfr.cli.faces import some_faces
-    from onnxfr.models.parity import certify, write_certificate
+    from onnxfr.models.certificate import write_certificate
+    from onnxfr.models.parity import certify
     from onnxfr.models.wrapper import load_model
 
+    if device not in ("auto", "cpu", "cuda"):
+        raise SpecError(f"--device is auto, cpu or cuda; got {device!r}")
     loaded = load_model(model, device=device)
     certificate = certify(loaded, some_faces(data, most=32) if data else None)
     write_certificate(certificate, loaded.folder)

@@ -49,7 +49,8 @@ def export(
     from onnxfr.exporters.admitting import export_model
     from onnxfr.exporters.base import Options
     from onnxfr.models.card import CARD_FILE, MODEL_FILE
-    from onnxfr.models.parity import certify, write_certificate
+    from onnxfr.models.certificate import write_certificate
+    from onnxfr.models.parity import certify
     from onnxfr.models.wrapper import load_model
 
     if pairs < 10:

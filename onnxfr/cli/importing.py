@@ -25,6 +25,9 @@ def import_model(
         bool, typer.Option("--closed-set", help="Accept class scores as the model's answer.")
     ] = False,
     name: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Height x width where the graph leaves it open: 160x160.")
+    ] = None,
     pairs: Annotated[int, typer.Option(help="Most pairs the probe may use.")] = 2400,
     seed: Annotated[int, typer.Option(help="Seed of the choice of pairs.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
@@ -35,7 +38,8 @@ def import_model(
     from onnxfr.cli.faces import labelled_pairs
     from onnxfr.models.admission import admit, table_text
     from onnxfr.models.card import CARD_FILE, MODEL_FILE
-    from onnxfr.models.parity import certify, write_certificate
+    from onnxfr.models.certificate import write_certificate
+    from onnxfr.models.parity import certify
     from onnxfr.models.wrapper import load_model
 
     if pairs < 10:
@@ -49,6 +53,7 @@ def import_model(
         output=output,
         closed_set=closed_set,
         name=name,
+        size=_size(size) if size else None,
         overwrite=overwrite,
     )
     certificate = certify(load_model(folder), faces.images[:32] if faces else None)
@@ -91,8 +96,18 @@ def import_model(
     for repair in card.repairs:
         proof = "" if repair.max_abs is None else f" (embeddings changed by {repair.max_abs:.1e})"
         typer.echo(f"repair        {repair.name}: {repair.detail}{proof}")
+    for note in card.notes:
+        if "--size" in note:
+            typer.echo(f"note          {note}")
     show(certificate)
     typer.echo(f"written to    {folder}")
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.lower().partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise SpecError(f"--size is HEIGHTxWIDTH, such as 160x160; got {text!r}")
+    return int(height), int(width)
 
 
 def _confidence(probe: Any) -> str:

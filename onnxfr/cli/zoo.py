@@ -166,11 +166,11 @@ class _Getter:
             typer.echo(f"error: {card.name}: {error}", err=True)
 
     def _row(self, card: Card, how: str) -> dict[str, Any]:
-        from onnxfr.models.parity import read_certificate
+        from onnxfr.models.certificate import read_certificate
         from onnxfr.models.wrapper import model_folder
 
         folder = model_folder(card.name)
-        certificate = read_certificate(folder) or {}
+        certificate = read_certificate(folder, card.sha256) or {}
         status = str(certificate.get("status", "unknown"))
         if not self._quiet:
             typer.echo(f"{card.name}: {how}, certificate {status}, {folder}")

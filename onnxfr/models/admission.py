@@ -8,7 +8,6 @@ vendor's, and only then write, all files at once.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxfr.errors import AmbiguousPreprocessing, SpecError, UnsupportedModel
-from onnxfr.models.card import CARD_FILE, MODEL_FILE, Card, Source, write_card
+from onnxfr.errors import AmbiguousPreprocessing, SpecError, StoreError, UnsupportedModel
+from onnxfr.models.card import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    MODEL_FILE,
+    Card,
+    Source,
+    write_card,
+)
 from onnxfr.models.examination import Core, embed_core, examine
 from onnxfr.models.hardware import instruction_set
 from onnxfr.models.normal_form import to_normal_form
@@ -53,6 +59,7 @@ def admit(
     output: str | None = None,
     closed_set: bool = False,
     name: str | None = None,
+    size: tuple[int, int] | None = None,
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> Admission:
@@ -66,13 +73,17 @@ def admit(
         output: name of the embedding tensor, which may be inside the graph.
         closed_set: accept class scores as the model's answer.
         name: the model's name; the file's stem by default.
+        size: height and width of the pictures, for a graph that leaves them open.
         overwrite: replace a model already there.
         facts: further card fields (licence, framework, thresholds, ...).
     """
-    if folder.exists() and not overwrite and any(folder.iterdir()):
-        raise SpecError(f"{folder} exists and is not empty; choose another or give --overwrite")
+    _check_place(folder, path, overwrite)
+    if name is not None and safe_name(name) != name:
+        raise SpecError(
+            f"a model's name has letters, digits, dots, dashes and underscores only; got {name!r}"
+        )
     vendor = read_vendor(path)
-    core = examine(vendor.model, output, closed_set)
+    core = examine(vendor.model, output, closed_set, size)
     chosen, probe = _choose_preprocessing(core, pairs, preprocess)
     normal = to_normal_form(
         core.model,
@@ -87,6 +98,24 @@ def admit(
     card = _card(vendor, core, chosen, normal, proof, name or safe_name(path.stem), facts or {})
     _write(folder, card, normal)
     return Admission(folder, card, probe, core.hints, core.output)
+
+
+def _check_place(folder: Path, vendor: Path, overwrite: bool) -> None:
+    """Raise unless the folder is new, empty, or a model that may be replaced and nothing else."""
+    if folder.exists() and not folder.is_dir():
+        raise SpecError(f"{folder} is a file; expected a folder to create")
+    held = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    if not held:
+        return
+    if not overwrite:
+        raise SpecError(f"{folder} exists and is not empty; choose another or give --overwrite")
+    others = sorted(held - {CARD_FILE, MODEL_FILE, CERTIFICATE_FILE})
+    if vendor.resolve().parent == folder.resolve():
+        others = [vendor.name, *others]
+    if others:
+        raise SpecError(
+            f"{folder} holds {others[0]}, which would be lost; choose a folder of the model's own"
+        )
 
 
 def _choose_preprocessing(
@@ -195,12 +224,22 @@ def safe_name(stem: str) -> str:
 
 def _write(folder: Path, card: Card, normal: onnx.ModelProto) -> None:
     """Write everything into a temporary sibling and move it into place in one step."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        fresh = Path(temporary) / "fresh"
-        fresh.mkdir()
-        (fresh / MODEL_FILE).write_bytes(normal.SerializeToString(deterministic=True))
-        write_card(card, fresh / CARD_FILE)
-        if folder.exists():
-            shutil.move(folder, Path(temporary) / "old")
-        fresh.replace(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+            fresh, old = Path(temporary) / "fresh", Path(temporary) / "old"
+            fresh.mkdir()
+            (fresh / MODEL_FILE).write_bytes(normal.SerializeToString(deterministic=True))
+            write_card(card, fresh / CARD_FILE)
+            if folder.exists():
+                folder.replace(old)
+            try:
+                fresh.replace(folder)
+            except OSError:
+                if old.exists():
+                    old.replace(folder)
+                raise
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the model to {folder} ({error.strerror or error}); choose another folder"
+        ) from error

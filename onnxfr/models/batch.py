@@ -211,6 +211,14 @@ def _free_node(
                 changed.append(label)
     elif node.op_type == "Concat":
         _expand_constants(node, graph, shapes, axes, changed, label)
+    elif node.op_type == "Resize" and node.input[0] in axes and len(node.input) > 3:
+        sizes = constants.get(node.input[3])
+        axis, before = axes[node.input[0]], shapes.get(node.input[0], ())
+        if sizes is not None and list(sizes.dims) == [len(before)]:
+            wanted = numpy_helper.to_array(sizes).tolist()
+            stem = f"{node.output[0]}/onnxfr_sizes"
+            node.input[3] = _with_batch_of(graph, node.input[0], axis, wanted, stem)
+            changed.append(label)
 
 
 def _expand_constants(
@@ -231,23 +239,29 @@ def _expand_constants(
         if name in axes:
             continue
         stem = f"{node.output[0]}/onnxfr_expand{k}"
-        ones = [1] * len(shape)
-        graph.initializer.extend(
-            [
-                numpy_helper.from_array(np.asarray([axis], np.int64), f"{stem}_axis"),
-                numpy_helper.from_array(np.asarray(ones[:axis], np.int64), f"{stem}_head"),
-                numpy_helper.from_array(np.asarray(ones[axis + 1 :], np.int64), f"{stem}_tail"),
-            ]
-        )
-        graph.node.extend(
-            [
-                helper.make_node("Shape", [carrier], [f"{stem}_shape"]),
-                helper.make_node("Gather", [f"{stem}_shape", f"{stem}_axis"], [f"{stem}_n"]),
-                helper.make_node(
-                    "Concat", [f"{stem}_head", f"{stem}_n", f"{stem}_tail"], [f"{stem}_to"], axis=0
-                ),
-                helper.make_node("Expand", [name, f"{stem}_to"], [stem]),
-            ]
-        )
+        wanted = _with_batch_of(graph, carrier, axis, [1] * len(shape), stem)
+        graph.node.append(helper.make_node("Expand", [name, wanted], [stem]))
         node.input[k] = stem
         changed.append(label)
+
+
+def _with_batch_of(
+    graph: onnx.GraphProto, carrier: str, axis: int, shape: list[int], stem: str
+) -> str:
+    """Write nodes that make a shape whose entry at ``axis`` is the carrier's; return its name."""
+    for part, values in (
+        ("axis", [axis]),
+        ("head", shape[:axis]),
+        ("tail", shape[axis + 1 :]),
+    ):
+        tensor = numpy_helper.from_array(np.asarray(values, np.int64), f"{stem}_{part}")
+        graph.initializer.append(tensor)
+    parts = [f"{stem}_head", f"{stem}_n", f"{stem}_tail"]
+    graph.node.extend(
+        [
+            helper.make_node("Shape", [carrier], [f"{stem}_shape"]),
+            helper.make_node("Gather", [f"{stem}_shape", f"{stem}_axis"], [f"{stem}_n"]),
+            helper.make_node("Concat", parts, [f"{stem}_to"], axis=0),
+        ]
+    )
+    return f"{stem}_to"

@@ -6,6 +6,7 @@ A card is TOML so that a vendor can read and a reviewer can diff it. A field tha
 
 from __future__ import annotations
 
+import secrets
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -131,6 +132,14 @@ def card_to_toml(card: Card) -> str:
 
 def write_card(card: Card, path: Path) -> None:
     """Write the card so that a reader sees the old one or the new one, never half of it."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(card_to_toml(card), encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, card_to_toml(card))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file in one step; several processes may write it at once."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

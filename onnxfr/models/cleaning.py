@@ -75,7 +75,12 @@ def _lift_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
 
 def _lower_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
     """Restamp a file newer than onnxruntime where no operator it uses has changed since."""
-    opset = opset_of(model)
+    opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise UnsupportedModel(
+            f"the model is written in opset {opset}, the newest known is {newest}: update onnx "
+            "and onnxruntime, or export with an older opset"
+        )
     if _engine_reads(opset):
         return
     needed = max(

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from onnxfr.errors import SpecError
 from onnxfr.models.card import Card
@@ -65,6 +66,11 @@ class Ensemble(FRModel):
         joined = torch.cat([member.embed_grad(images) for member in self.members], dim=1)
         scaled: torch.Tensor = joined / len(self.members) ** 0.5
         return scaled
+
+    def similarity(self, left: Images, right: Images) -> NDArray[np.float32]:
+        """Return the mean of the members' cosines, each at its own picture size."""
+        found = [member.similarity(left, right) for member in self.members]
+        return np.mean(found, axis=0, dtype=np.float32)
 
     def _joined_card(self) -> Card:
         first = self.members[0].card

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from onnxfr.errors import ModelError, UnsupportedModel
+from onnxfr.errors import ModelError, SpecError, UnsupportedModel
 from onnxfr.models.batch import BatchVerdict, free_batch
 from onnxfr.models.card import Repair
 from onnxfr.models.cleaning import clean, precision_of
@@ -24,6 +24,10 @@ from onnxfr.types import Embeddings, Images
 
 _USUAL_SIZES = ((112, 112), (160, 160), (224, 224), (128, 128), (112, 96), (150, 150), (96, 96))
 _BATCH = 32
+_OPEN_SIZE = (
+    "the graph leaves the size of its pictures open; {}x{} was taken, the first usual one that "
+    "runs: import it with --size if it was trained on another"
+)
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,27 @@ class Core:
     hints: StaticHints
 
 
-def examine(vendor: onnx.ModelProto, output: str | None, closed_set: bool) -> Core:
-    """Clean the graph and learn all that can be learned without faces."""
+def examine(
+    vendor: onnx.ModelProto,
+    output: str | None,
+    closed_set: bool,
+    size: tuple[int, int] | None = None,
+) -> Core:
+    """Clean the graph and learn all that can be learned without faces.
+
+    Args:
+        vendor: the graph as it came.
+        output: name of the embedding tensor, if the user says it.
+        closed_set: accept class scores as the answer.
+        size: of the pictures, if the user says it; a graph that leaves it open gets a usual one.
+    """
     model, repairs = clean(vendor)
     if output is not None:
         _expose(model, output)
     image = find_image_input(model)
     hints = static_hints(model, image)
-    size, shapes = _first_contact(model, image)
+    notes = () if size or (image.height and image.width) else (_OPEN_SIZE,)
+    size, shapes = _first_contact(model, image, size)
     batch = image.batch or 1
     chosen = choose_output(model, shapes, batch, wanted=output, closed_set=closed_set)
     _keep_only(model, chosen.name)
@@ -67,7 +84,11 @@ def examine(vendor: onnx.ModelProto, output: str | None, closed_set: bool) -> Co
         precision=precision,
         dynamic=verdict.dynamic,
         repairs=(*repairs, *verdict.repairs),
-        notes=(f"output {chosen.name}: {chosen.reason}", *verdict.notes),
+        notes=(
+            f"output {chosen.name}: {chosen.reason}",
+            *(note.format(*size) for note in notes),
+            *verdict.notes,
+        ),
         hints=hints,
     )
 
@@ -87,14 +108,19 @@ def _keep_only(model: onnx.ModelProto, name: str) -> None:
 
 
 def _first_contact(
-    model: onnx.ModelProto, image: ImageInput
+    model: onnx.ModelProto, image: ImageInput, wanted: tuple[int, int] | None
 ) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]]:
     dtype = str(np.dtype(helper.tensor_dtype_to_np_dtype(image.elem_type)))
     sizes = [
         size
-        for size in _USUAL_SIZES
+        for size in ([wanted] if wanted else _USUAL_SIZES)
         if image.height in (None, size[0]) and image.width in (None, size[1])
     ]
+    if wanted and not sizes:
+        raise SpecError(
+            f"the graph takes pictures of {image.height}x{image.width}, not of "
+            f"{wanted[0]}x{wanted[1]}; leave the size out"
+        )
     if image.height and image.width:
         sizes = [(image.height, image.width)]
     refusal: ModelError | None = None

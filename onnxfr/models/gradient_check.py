@@ -6,6 +6,8 @@ gradient: too small a step measures float32 noise, too large a one curvature and
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,15 +22,17 @@ _DIRECTIONS = 8
 _PICTURES = 4
 
 
-def gradient_error(model: OnnxModel, batch: Images) -> float:
+def gradient_error(model: OnnxModel, batch: Images) -> float | None:
     """Largest relative error, over pictures, of the gradient against onnxruntime's differences.
+
+    Infinite where a gradient is NaN or infinite, None where neither engine's answer moves at all.
 
     Along each random direction the score is the embedding's component in which it moves most, found
     by one wide difference: a step small enough to meet hardly a kink then still stands far above
     float32 noise. The error is the median over directions, relative to the size of the slopes: a
     wrong gradient shows in every direction, because each moves every pixel, a kink only in one.
     """
-    worst = 0.0
+    found = []
     for k in range(min(_PICTURES, len(batch))):
         image = batch[k : k + 1]
         rng = stream(0, "gradient directions", k)
@@ -38,6 +42,8 @@ def gradient_error(model: OnnxModel, batch: Images) -> float:
         variable = torch.from_numpy(image.repeat(_DIRECTIONS, axis=0)).requires_grad_(True)
         score = (model.embed_grad(variable) * torch.from_numpy(scores.astype(np.float32))).sum()
         (slopes,) = torch.autograd.grad(score, variable)
+        if not bool(torch.isfinite(slopes).all()):
+            return math.inf
         rungs = [_central_difference(model, image, directions, step) for step in _STEPS]
         measured = np.stack([(change * scores).sum(axis=1) for change, _ in rungs])
         predicted = np.stack(
@@ -45,9 +51,10 @@ def gradient_error(model: OnnxModel, batch: Images) -> float:
         )
         settled = int(np.median(np.abs(np.diff(measured, axis=0)), axis=1).argmin())
         errors = np.abs(measured[settled] - predicted[settled])
-        size = max(float(np.sqrt(np.mean(measured[settled] ** 2))), 1e-12)
-        worst = max(worst, float(np.median(errors)) / size)
-    return worst
+        size = float(np.sqrt(np.mean(measured[settled] ** 2)))
+        if size or errors.any():
+            found.append(float(np.median(errors)) / max(size, 1e-12))
+    return max(found, default=None)
 
 
 def _central_difference(

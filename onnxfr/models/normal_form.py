@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnxfr.errors import UnreadableModel
 from onnxfr.models.preprocessing import LUMA, Preprocessing
 from onnxfr.models.structure import ImageInput, graph_inputs
-from onnxfr.models.vendor import all_graphs, opset_of
+from onnxfr.models.vendor import inner_graphs, opset_of
 
 INPUT, OUTPUT = "image", "embedding"
 MARK = "onnxfr.normal_form"
@@ -76,11 +76,13 @@ def to_normal_form(
     model = onnx.ModelProto()
     model.CopyFrom(core)
     graph = model.graph
-    for reserved in (INPUT, OUTPUT):
-        _rename(model, reserved, f"vendor/{reserved}")
-    source, target = (f"vendor/{n}" if n in (INPUT, OUTPUT) else n for n in (image.name, output))
     opset = opset_of(model)
     stem = _unused_stem(graph)
+    for reserved in (INPUT, OUTPUT):
+        _rename(model, reserved, f"{stem}/vendor/{reserved}")
+    source, target = (
+        f"{stem}/vendor/{n}" if n in (INPUT, OUTPUT) else n for n in (image.name, output)
+    )
     head = _Writer(opset, f"{stem}/in")
     prepared = _prepare(head, preprocessing, image, size)
     head.nodes.append(helper.make_node("Identity", [prepared], [source], name=f"{stem}/in/vendor"))
@@ -108,6 +110,15 @@ def is_normal_form(model: onnx.ModelProto) -> bool:
     marked = any(p.key == MARK and p.value == VERSION for p in model.metadata_props)
     inputs = [value.name for value in graph_inputs(model.graph)]
     return marked and inputs == [INPUT] and [o.name for o in model.graph.output] == [OUTPUT]
+
+
+def takes_bytes(model: onnx.ModelProto) -> bool:
+    """Tell whether a model in normal form rounds its picture to 8 bits before the vendor's part."""
+    return any(
+        node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8
+        for node in model.graph.node
+        if node.name.split("/")[1:2] == ["in"]
+    )
 
 
 def _prepare(
@@ -145,8 +156,10 @@ def _whiten(writer: _Writer, value: str, smallest: float) -> str:
     value = writer.add("Mul", [value, writer.constant(255.0)])
     centred = writer.add("Sub", [value, writer.reduce("ReduceMean", value, [1, 2, 3])])
     squared = writer.add("Mul", [centred, centred])
-    deviation = writer.add("Sqrt", [writer.reduce("ReduceMean", squared, [1, 2, 3])])
-    return writer.add("Div", [centred, writer.at_least(deviation, smallest)])
+    variance = writer.reduce("ReduceMean", squared, [1, 2, 3])
+    # The floor comes before the root, whose slope is infinite at the variance of a flat picture.
+    deviation = writer.add("Sqrt", [writer.at_least(variance, smallest**2)])
+    return writer.add("Div", [centred, deviation])
 
 
 def _normalise(writer: _Writer, value: str, shape: tuple[int, ...]) -> None:
@@ -164,23 +177,22 @@ def _normalise(writer: _Writer, value: str, shape: tuple[int, ...]) -> None:
 def _unused_stem(graph: onnx.GraphProto) -> str:
     """Return a prefix no tensor of the graph has, even if it is one we wrapped before."""
     taken = {name.split("/")[0] for node in graph.node for name in node.output}
-    taken |= {tensor.name.split("/")[0] for tensor in graph.initializer}
+    taken |= {each.name.split("/")[0] for each in (*graph.initializer, *graph.input)}
     return next(
         stem for stem in (f"onnxfr{k or ''}" for k in range(len(taken) + 1)) if stem not in taken
     )
 
 
 def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
-    for graph in all_graphs(model):
+    for graph in (model.graph, *inner_graphs(model.graph)):
         for node in graph.node:
             for names in (node.input, node.output):
                 for k, name in enumerate(names):
                     if name == old:
                         names[k] = new
-        if isinstance(graph, onnx.GraphProto):
-            for item in (*graph.initializer, *graph.input, *graph.output):
-                if item.name == old:
-                    item.name = new
+        for item in (*graph.initializer, *graph.input, *graph.output):
+            if item.name == old:
+                item.name = new
 
 
 def _check(model: onnx.ModelProto) -> None:

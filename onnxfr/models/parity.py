@@ -7,29 +7,28 @@ only (dropout left on, a detached clip) cannot hide.
 
 from __future__ import annotations
 
-import json
+import math
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onnxfr.errors import EngineError, UnsupportedOperator
-from onnxfr.models.card import CERTIFICATE_FILE
+from onnxfr.errors import NotDifferentiable
+from onnxfr.models.certificate import Certificate, Flag, Level
 from onnxfr.models.geometry import fit_array
 from onnxfr.models.gradient_check import gradient_error
+from onnxfr.models.normal_form import takes_bytes
 from onnxfr.models.second_opinion import second_opinion
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.rng import stream
 from onnxfr.types import Embeddings, Images
 
-Level = Literal["green", "yellow", "red"]
-VERSION = 1
+Compared = tuple[dict[str, float | None], dict[str, Any], dict[str, Any]]
+"""Parity, gradient and second opinion, as the certificate holds them."""
 _LIMITS = {  # precision: (largest difference, smallest cosine) allowed between the engines
     "fp32": (1e-4, 0.99999),
     "fp16": (1e-2, 0.999),
@@ -38,41 +37,6 @@ _LIMITS = {  # precision: (largest difference, smallest cosine) allowed between 
 }
 _GRADIENT_ERROR = 1e-2
 _IMAGES = 32
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One finding with its traffic light and a sentence a buyer can read."""
-
-    name: str
-    level: Level
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Everything measured about one model's two engines."""
-
-    model: str
-    sha256: str
-    status: Level
-    parity: dict[str, float | None]
-    gradient: dict[str, Any]
-    batch: dict[str, float]
-    deterministic: bool
-    norm: dict[str, float]
-    second_opinion: dict[str, Any]
-    latency_ms: dict[str, float]
-    peak_memory_mb: float
-    precision: str
-    instruction_set: str
-    pictures: str
-    flags: tuple[Flag, ...] = field(default=())
-    version: int = VERSION
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the certificate with plain values only."""
-        return asdict(self)
 
 
 def certify(model: OnnxModel, images: Images | None = None) -> Certificate:
@@ -86,11 +50,24 @@ def certify(model: OnnxModel, images: Images | None = None) -> Certificate:
         flags.append(
             Flag("finite", "red", f"{bad} of {len(batch)} embeddings are NaN or infinite.")
         )
-    singles = np.concatenate([model.engine.run(batch[k : k + 1]) for k in range(len(batch))])
-    across = float(np.abs(singles - embeddings).max())
-    deterministic = bool(np.array_equal(embeddings, model.engine.run(batch)))
-    norms = np.linalg.norm(embeddings, axis=1)
-    parity, gradient, opinion = _differentiable_part(model, batch, embeddings, flags)
+    singles, again = (
+        np.concatenate(
+            [
+                model.engine.run(batch[k : k + step], allow_nonfinite=True)
+                for k in range(0, len(batch), step)
+            ]
+        )
+        for step in (1, len(batch))
+    )
+    # What is not finite has its flag; the rest is judged by the pictures that got an answer.
+    sound = np.isfinite(embeddings).all(axis=1)
+    across = float(np.abs(singles - embeddings)[sound].max(initial=0.0))
+    deterministic = bool(np.array_equal(embeddings, again, equal_nan=True))
+    norms = np.linalg.norm(embeddings[sound], axis=1) if sound.any() else np.zeros(1, np.float32)
+    if sound.all():
+        parity, gradient, opinion = _differentiable_part(model, batch, embeddings, flags)
+    else:
+        parity, gradient, opinion = _not_compared()
     _judge_engine(model, across, deterministic, norms, flags)
     levels = {flag.level for flag in flags}
     status: Level = "red" if "red" in levels else "yellow" if "yellow" in levels else "green"
@@ -104,7 +81,7 @@ def certify(model: OnnxModel, images: Images | None = None) -> Certificate:
         deterministic=deterministic,
         norm={"min": float(norms.min()), "max": float(norms.max())},
         second_opinion=opinion,
-        latency_ms=_latencies(model, batch),
+        latency_ms=_latencies(model, batch) if sound.all() else {},
         peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         precision=model.card.precision,
         instruction_set=model.engine.instruction_set,
@@ -124,16 +101,20 @@ def _pictures(model: OnnxModel, images: Images | None) -> Images:
     return pictures
 
 
+def _not_compared() -> Compared:
+    nothing: dict[str, float | None] = {"max_abs": None, "min_cosine": None}
+    return nothing, {"differentiable": False, "max_rel_err": None}, {"available": False}
+
+
 def _differentiable_part(
     model: OnnxModel, batch: Images, embeddings: Embeddings, flags: list[Flag]
-) -> tuple[dict[str, float | None], dict[str, Any], dict[str, Any]]:
+) -> Compared:
     try:
         with torch.no_grad():
             torch_rows = model.embed_grad(torch.from_numpy(batch)).numpy()
-    except UnsupportedOperator as refusal:
+    except NotDifferentiable as refusal:
         flags.append(Flag("differentiable", "yellow", f"{refusal}."))
-        nothing: dict[str, float | None] = {"max_abs": None, "min_cosine": None}
-        return nothing, {"differentiable": False, "max_rel_err": None}, {"available": False}
+        return _not_compared()
     max_abs = float(np.abs(torch_rows - embeddings).max())
     cosines = np.einsum("nd,nd->n", torch_rows.astype(np.float64), embeddings.astype(np.float64))
     min_cosine = float(cosines.min())
@@ -150,7 +131,7 @@ def _differentiable_part(
     )
     error = gradient_error(model, batch)
     _judge_gradient(model, error, flags)
-    gradient = {"differentiable": True, "max_rel_err": error}
+    gradient = {"differentiable": True, "max_rel_err": error if _is_number(error) else None}
     return (
         {"max_abs": max_abs, "min_cosine": min_cosine},
         gradient,
@@ -158,8 +139,20 @@ def _differentiable_part(
     )
 
 
-def _judge_gradient(model: OnnxModel, error: float, flags: list[Flag]) -> None:
-    if model.card.precision in ("int8", "mixed"):
+def _is_number(error: float | None) -> bool:
+    return error is not None and math.isfinite(error)
+
+
+def _judge_gradient(model: OnnxModel, error: float | None, flags: list[Flag]) -> None:
+    if error == math.inf:
+        sentence = "Gradients are NaN or infinite: attacks that follow them prove nothing."
+        flags.append(Flag("gradient", "red", sentence))
+        return
+    if error is None:
+        sentence = "Gradients could not be held against anything: no answer moves with the picture."
+        flags.append(Flag("gradient", "yellow", sentence))
+        return
+    if model.card.precision in ("int8", "mixed") or takes_bytes(model.graph()):
         sentence = "Gradients pass straight through the quantisation: approximate by design."
         flags.append(Flag("gradient", "yellow", sentence))
         return
@@ -203,13 +196,12 @@ def _ask_second(model: OnnxModel, batch: Images, flags: list[Flag]) -> dict[str,
     if opinion.module is None:
         return {"available": False, "why": opinion.why}
     some = torch.from_numpy(batch[:2].copy())
-    answers = []
-    for forward in (model.embed_grad, opinion.module):
-        variable = some.clone().requires_grad_(True)
-        rows = forward(variable)
-        (slope,) = torch.autograd.grad(rows[:, 0].sum(), variable)
-        answers.append((rows.detach().numpy(), slope.numpy().ravel().astype(np.float64)))
-    (ours, our_slope), (theirs, their_slope) = answers
+    ours, our_slope = _slope_of(model.embed_grad, some)
+    try:
+        theirs, their_slope = _slope_of(opinion.module, some)
+    except Exception as error:  # whatever another project's code may raise
+        reason = " ".join(str(error).split())[:200]
+        return {"available": False, "why": f"onnx2torch's graph cannot be run: {reason}"}
     max_abs = float(np.abs(ours - theirs).max())
     lengths = float(np.linalg.norm(our_slope) * np.linalg.norm(their_slope))
     cosine = float(our_slope @ their_slope) / max(lengths, 1e-12)
@@ -220,6 +212,15 @@ def _ask_second(model: OnnxModel, batch: Images, flags: list[Flag]) -> dict[str,
     )
     flags.append(Flag("second-opinion", "green" if agree else "yellow", sentence))
     return {"available": True, "max_abs": max_abs, "gradient_cosine": cosine}
+
+
+def _slope_of(
+    forward: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
+) -> tuple[Embeddings, NDArray[np.float64]]:
+    variable = images.clone().requires_grad_(True)
+    rows = forward(variable)
+    (slope,) = torch.autograd.grad(rows[:, 0].sum(), variable)
+    return rows.detach().numpy(), slope.numpy().ravel().astype(np.float64)
 
 
 def _latencies(model: OnnxModel, batch: Images) -> dict[str, float]:
@@ -248,24 +249,3 @@ def _milliseconds(call: Callable[[], object], repeats: int = 3) -> float:
         call()
         seconds.append(time.perf_counter() - begin)
     return 1000 * float(np.median(seconds))
-
-
-def write_certificate(certificate: Certificate, folder: Path) -> Path:
-    """Store the certificate beside the model, whole or not at all."""
-    path = folder / CERTIFICATE_FILE
-    temporary = path.with_name(path.name + ".part")
-    text = json.dumps(certificate.to_json(), indent=2)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(path)
-    return path
-
-
-def read_certificate(folder: Path) -> dict[str, Any] | None:
-    """Return the stored certificate, or None where the model was never checked."""
-    try:
-        stored: dict[str, Any] = json.loads((folder / CERTIFICATE_FILE).read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise EngineError(f"{folder / CERTIFICATE_FILE} is damaged: {error}; check again") from None
-    return stored

@@ -68,10 +68,15 @@ def _ask_child(model: onnx.ModelProto, shape: tuple[int, ...], dtype: str) -> di
     with tempfile.TemporaryDirectory(prefix="onnxfr-") as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        command = [sys.executable, "-c", _CHILD, str(path), json.dumps(shape), dtype]
+        # -P: what lies in the working folder, perhaps beside the vendor's file, is no library.
+        command = [sys.executable, "-P", "-c", _CHILD, str(path), json.dumps(shape), dtype]
         try:
             done = subprocess.run(
-                [*command, str(MEMORY_BYTES)], capture_output=True, timeout=SECONDS, check=False
+                [*command, str(MEMORY_BYTES)],
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+                cwd=folder,
             )
         except subprocess.TimeoutExpired:
             raise UnsupportedModel(

@@ -177,6 +177,8 @@ def _color_from_metadata(model: onnx.ModelProto, reasons: list[str]) -> str | No
 def _affine_constant(
     node: onnx.NodeProto, constants: dict[str, TensorProto]
 ) -> NDArray[np.float64] | None:
+    if node.op_type == "BatchNormalization" and len(node.input) < 5:
+        return None  # the first run will say what is wrong with it
     operand = node.input[3] if node.op_type == "BatchNormalization" else None
     names = [operand] if operand else [n for n in node.input if n in constants]
     if len(names) != 1 or names[0] not in constants:

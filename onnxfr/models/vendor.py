@@ -94,6 +94,11 @@ def _check_operators(model: onnx.ModelProto) -> None:
     local = {function.domain for function in model.functions}
     for graph in all_graphs(model):
         for node in graph.node:
+            # Text that is no UTF-8 comes out of the file as bytes.
+            if not all(isinstance(each, str) for each in (node.op_type, node.domain, node.name)):
+                raise UnreadableModel(
+                    f"the name of an operator is no text ({node.op_type!r}): the file is damaged"
+                )
             if node.domain not in _KNOWN_DOMAINS | local:
                 raise UnsupportedModel(
                     f"node {node.name!r} uses the custom operator {node.domain}.{node.op_type}; "
@@ -108,15 +113,23 @@ def _check_operators(model: onnx.ModelProto) -> None:
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
     """Yield the main graph, local functions and every nested subgraph."""
-    pending: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    for top in (model.graph, *model.functions):
+        yield top
+        yield from inner_graphs(top)
+
+
+def inner_graphs(outer: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
+    """Yield every subgraph nested in the nodes of a graph, where its names are visible too."""
+    pending: list[onnx.GraphProto | onnx.FunctionProto] = [outer]
     while pending:
-        graph = pending.pop()
-        yield graph
-        for node in graph.node:
+        found: list[onnx.GraphProto] = []
+        for node in pending.pop().node:
             for attribute in node.attribute:
                 if attribute.HasField("g"):
-                    pending.append(attribute.g)
-                pending.extend(attribute.graphs)
+                    found.append(attribute.g)
+                found.extend(attribute.graphs)
+        yield from found
+        pending.extend(found)
 
 
 def all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:

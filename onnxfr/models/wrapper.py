@@ -17,7 +17,15 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from onnxfr.errors import CardError, DataError, ModelError, UnsupportedOperator
+from onnxfr.errors import (
+    CardError,
+    DataError,
+    ModelError,
+    NotDifferentiable,
+    UnreadableModel,
+    UnsafeFile,
+    UnsupportedModel,
+)
 from onnxfr.models.card import CARD_FILE, MODEL_FILE, Card, read_card
 from onnxfr.models.geometry import fit, fit_array
 from onnxfr.models.graph import to_torch
@@ -86,7 +94,7 @@ class OnnxModel(FRModel):
         self._lock = threading.RLock()
         self._modules: dict[tuple[torch.dtype, torch.device], torch.nn.Module] = {}
         self._layouts: dict[tuple[torch.dtype, torch.device], torch.memory_format] = {}
-        self._refusal: UnsupportedOperator | None = None
+        self._refusal: NotDifferentiable | None = None
 
     @cached_property
     def engine(self) -> OrtEngine:
@@ -106,7 +114,7 @@ class OnnxModel(FRModel):
         """Whether every operator has a differentiable form."""
         try:
             self.torch_module(torch.float32, torch.device("cpu"))
-        except UnsupportedOperator:
+        except NotDifferentiable:
             return False
         return True
 
@@ -122,12 +130,13 @@ class OnnxModel(FRModel):
             key = (dtype, device)
             if key not in self._modules:
                 try:
-                    module = to_torch(self.graph())
-                except UnsupportedOperator as refusal:
+                    module = _converted(self.graph(), self.card.input_size)
+                except NotDifferentiable as refusal:
                     self._refusal = refusal
                     raise
                 keep_freed_memory()
-                module = module.to(device=device, dtype=dtype)
+                # A graph may compute part of itself in float64; nothing makes that part narrower.
+                module = module.to(device) if dtype == torch.float32 else module.to(device, dtype)
                 self._layouts[key] = torch.contiguous_format
                 if dtype == torch.float32 and self.card.batch == "dynamic":
                     layout = fastest_layout(module, self.card.sha256, self.card.input_size, device)
@@ -151,6 +160,22 @@ class OnnxModel(FRModel):
         layout = self._layouts[(images.dtype, images.device)]
         embeddings: torch.Tensor = module(fitted.contiguous(memory_format=layout))
         return embeddings
+
+
+def _converted(graph: onnx.ModelProto, size: tuple[int, int]) -> torch.nn.Module:
+    """Return the differentiable form of a graph, or raise ``NotDifferentiable``."""
+    try:
+        module = to_torch(graph)
+    except (UnsupportedModel, UnreadableModel, UnsafeFile) as refusal:
+        raise NotDifferentiable(f"the graph has no differentiable form: {refusal}") from refusal
+    with torch.enable_grad():
+        answer = module(torch.full((1, 3, *size), 0.5).requires_grad_(True))
+    if not answer.requires_grad:
+        raise NotDifferentiable(
+            "no gradient gets from the embedding to the picture, whole numbers are in between; the "
+            "model stays usable for everything that needs scores or decisions only"
+        )
+    return module
 
 
 def load_model(

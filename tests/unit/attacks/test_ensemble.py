@@ -104,7 +104,8 @@ def test_hooks_see_every_convolution_and_an_idle_hook_changes_nothing(
 ) -> None:
     seen = []
 
-    def watch(at: int, value: torch.Tensor) -> torch.Tensor:
+    def watch(at: int, value: torch.Tensor, which: slice) -> torch.Tensor:
+        assert which == slice(0, 2)
         seen.append((at, tuple(value.shape)))
         return value
 
