@@ -8,7 +8,14 @@ from html import escape
 
 from markupsafe import Markup
 
-from onnxfr.evaluators.report.corruption_numbers import CATEGORIES, Sheet, category_of, title_of
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.corruption_numbers import (
+    CATEGORIES,
+    Sheet,
+    category_of,
+    methods_of,
+    title_of,
+)
 from onnxfr.evaluators.report.svg import (
     DASHES,
     GRID,
@@ -30,7 +37,12 @@ _FLOOR = 50.0
 
 def radar(sheets: Sequence[Sheet], title: str) -> Markup:
     """Return accuracy by corruption on a wheel from 50 % (chance) at the hub to 100 %."""
-    methods = [name for name in sheets[0].methods if not is_chain(name)]
+    # A spoke that a model has not been asked about would look like a corruption it fails.
+    methods = [
+        name
+        for name in methods_of(sheets)
+        if not is_chain(name) and all(name in sheet.methods for sheet in sheets)
+    ]
     if len(methods) < 3:
         return Markup("")
     centre = (_WIDTH / 2, _HEIGHT / 2 + 22)
@@ -77,30 +89,32 @@ def severity_lines(sheet: Sheet) -> list[Markup]:
 
 def model_lines(sheets: Sequence[Sheet]) -> list[Markup]:
     """Return one chart per corruption: the accuracy of every model over severities."""
-    if len(sheets[0].severities) < 2:
+    if all(len(sheet.severities) < 2 for sheet in sheets):
         return []
-    methods = [name for name in sheets[0].methods if not is_chain(name)]
-    return [
-        _lines(title_of(method), [(sheet.model, _line(sheet, method)) for sheet in sheets])
-        for method in methods
-    ]
+    charts = []
+    for method in methods_of(sheets):
+        rows = [(sheet.model, _line(sheet, method)) for sheet in sheets]
+        played = [(model, points) for model, points in rows if points]
+        if played and not is_chain(method):
+            charts.append(_lines(title_of(method), played))
+    return charts
 
 
 def category_bars(sheets: Sequence[Sheet]) -> Markup:
     """Return the share of clean accuracy lost in each category, one bar per model."""
-    titles = [title for title, _ in sheets[0].category_values("rce")]
-    values = [[100 * (r.value or 0.0) for _, r in s.category_values("rce")] for s in sheets]
-    highs = [
-        [100 * (r.high or r.value or 0.0) for _, r in s.category_values("rce")] for s in sheets
-    ]
-    ends = [value for row in [*values, *highs] for value in row]
-    lows = [100 * (r.low or 0.0) for s in sheets for _, r in s.category_values("rce")]
+    rows = [sheet.category_values("rce") for sheet in sheets]
+    titles = [title for _, title in CATEGORIES if any(title in row for row in rows)]
+    if not titles:
+        return Markup("")
+    known = [result for row in rows for result in row.values()]
+    ends = [100 * end for r in known for end in (r.low, r.value, r.high) if end is not None]
     chart = Chart(
         title="Accuracy lost by category",
         description="; ".join(
             f"{sheet.model}: "
-            + ", ".join(f"{t} {v:.1f} percent" for t, v in zip(titles, row, strict=False))
-            for sheet, row in zip(sheets, values, strict=True)
+            + ", ".join(f"{title} {100 * (r.value or 0.0):.1f} percent" for title, r in row.items())
+            for sheet, row in zip(sheets, rows, strict=True)
+            if row
         ),
         x=Axis(
             "",
@@ -108,23 +122,25 @@ def category_bars(sheets: Sequence[Sheet]) -> Markup:
             float(len(titles)),
             tuple((k + 0.5, _short(title)) for k, title in enumerate(titles)),
         ),
-        y=linear_axis("clean accuracy lost (RCE), %", min(0.0, *lows), max(1.0, *ends) * 1.05),
+        y=linear_axis("clean accuracy lost (RCE), %", min(0.0, *ends), max(1.0, *ends) * 1.05),
         top=top_margin(len(sheets)) + 14 * (len(sheets) > 1),
     )
     width = 0.8 / len(sheets)
-    for number, (sheet, row) in enumerate(zip(sheets, values, strict=True)):
+    for number, (sheet, row) in enumerate(zip(sheets, rows, strict=True)):
         label = sheet.model if len(sheets) > 1 else ""
-        for k, (value, (_, result)) in enumerate(
-            zip(row, sheet.category_values("rce"), strict=True)
-        ):
-            left = k + 0.1 + number * width
-            colour = SERIES[number % len(SERIES)]
-            chart.area([(left, value), (left + 0.9 * width, value)], colour, label)
+        for title, result in row.items():
+            left = titles.index(title) + 0.1 + number * width
+            _bar(chart, left, width, result, SERIES[number % len(SERIES)], label)
             label = ""
-            if result.low is not None and result.high is not None:
-                middle = left + 0.45 * width
-                chart.line([(middle, 100 * result.low), (middle, 100 * result.high)], INK)
     return chart.render()
+
+
+def _bar(chart: Chart, left: float, width: float, rce: Result, colour: str, label: str) -> None:
+    value = 100 * (rce.value or 0.0)
+    chart.area([(left, value), (left + 0.9 * width, value)], colour, label)
+    if rce.low is not None and rce.high is not None:
+        middle = left + 0.45 * width
+        chart.line([(middle, 100 * rce.low), (middle, 100 * rce.high)], INK)
 
 
 def _line(sheet: Sheet, method: str) -> list[tuple[float, float]]:

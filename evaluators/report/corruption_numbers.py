@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,9 +73,7 @@ class Sheet:
     @cached_property
     def methods(self) -> list[str]:
         """Corruptions and chains in the order of their categories."""
-        run = {r.method for r in self.results if r.condition == ALL_SEVERITIES}
-        order = [name for name, _ in CATEGORIES]
-        return sorted(run, key=lambda name: (order.index(category_of(name)), name))
+        return _in_order({r.method for r in self.results if r.condition == ALL_SEVERITIES})
 
     @property
     def averaged(self) -> list[str]:
@@ -146,12 +144,22 @@ class Sheet:
         named = [name for name in self.methods if not is_chain(name)]
         return sorted(named or self.methods, key=self.mean_of)[:count]
 
-    def category_values(self, metric: str) -> list[tuple[str, Result]]:
-        """Return the title and result of every category that was run."""
-        found = [
-            (title, self.find(metric, condition=f"category={name}")) for name, title in CATEGORIES
-        ]
-        return [(title, result) for title, result in found if result is not None]
+    def category_values(self, metric: str) -> dict[str, Result]:
+        """Return the results of the categories that have a value, by title."""
+        found = {
+            title: self.find(metric, condition=f"category={name}") for name, title in CATEGORIES
+        }
+        return {
+            title: result
+            for title, result in found.items()
+            if result is not None and result.value is not None
+        }
+
+
+def _in_order(methods: Collection[str]) -> list[str]:
+    """Return methods by category, then by name."""
+    order = [name for name, _ in CATEGORIES]
+    return sorted(methods, key=lambda name: (order.index(category_of(name)), name))
 
 
 def category_of(method: str) -> str:
@@ -199,6 +207,11 @@ def condition_words(method: str, condition: str) -> str:
     """Return a condition as people read it: ``fog at severity 5``; a chain has no severity."""
     severity = "" if is_chain(method) else f" at {condition.replace('=', ' ')}"
     return f"{title_of(method)}{severity}"
+
+
+def methods_of(found: Sequence[Sheet]) -> list[str]:
+    """Return every corruption and chain that any of the sheets has; half a run differs in them."""
+    return _in_order({method for sheet in found for method in sheet.methods})
 
 
 def models_of(found: Sequence[Sheet], data: str) -> list[Sheet]:

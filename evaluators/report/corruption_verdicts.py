@@ -158,8 +158,8 @@ def _rejections(frozen: Sheet) -> list[Verdict]:
     if mean is None or worst is None or not worst.value:
         return []
     sentence = (
-        f"No usable face is found in {percent(mean.value, 1)} of corrupted pairs of {frozen.data} "
-        f"on average, {percent(worst.value, 1)} at worst "
+        f"No usable face for {frozen.model} is found in {percent(mean.value, 1)} of corrupted "
+        f"pairs of {frozen.data} on average, {percent(worst.value, 1)} at worst "
         f"({condition_words(worst.method, worst.condition)}); they count as not matching."
     )
     return [Verdict("caution", sentence, frozen.model)]
@@ -194,10 +194,17 @@ def _against(sheet: Sheet) -> list[Verdict]:
         ]
         apart = sum(value is not None and value < _SIGNIFICANT for value in cells)
         sentence = (
-            f"Under corruption {sheet.model} is {100 * abs(result.value):.1f} points "
-            f"{'better' if result.value > 0 else 'worse'} than {first} on the same pairs (95 % "
-            f"interval of the difference {span(result.low, result.high, 1)}); {apart} of "
+            f"Under corruption {sheet.model} is {_standing(result.value, first)} on the same pairs "
+            f"(95 % interval of the difference {span(result.low, result.high, 1)}); {apart} of "
             f"{len(cells)} conditions tell them apart after Holm's correction."
         )
         found.append(Verdict("info", sentence, sheet.model))
     return found
+
+
+def _standing(difference: float, first: str) -> str:
+    """Say how far a model is from the first; what rounds to nothing is neither better nor worse."""
+    points = f"{100 * abs(difference):.1f}"
+    if float(points) == 0:
+        return f"as good as {first} (to a tenth of a point)"
+    return f"{points} points {'better' if difference > 0 else 'worse'} than {first}"

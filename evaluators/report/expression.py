@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from onnxfr.errors import MetricError, SpecError
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.wording import where_text
 
 SCOPES = ("a", "b", "delta")
 _FILTERS = ("evaluator", "model", "method", "goal", "norm", "data", "protocol")
@@ -30,6 +31,7 @@ _TEST = re.compile(
     r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+(?:=(?!=)[^\s<>=!]+)?))?"
     r"\s*(?P<operator><=|>=|==|!=|<|>)\s*(?P<number>[-+]?[0-9.][0-9.eE+\-/]*)\s*(?P<percent>%?)\s*"
 )
+FILTER_HINT = "name what can be judged, as in accuracy[model=NAME,data=NAME]"
 _JOIN = re.compile(r"(and|or)\b")
 _HELP = (
     "expected tests such as 'accuracy < 0.99' or 'tar@1e-3 < 98% and eer > 0.01', "
@@ -93,7 +95,7 @@ def judge(text: str, results: Mapping[str, Sequence[Result]]) -> Outcome:
     """Tell whether an expression holds for the results of each scope (``a``, ``b``, ``delta``).
 
     A test holds when any result it names meets it. A metric nobody measured, or that could not be
-    resolved, is an error: a gate that cannot see must not wave through.
+    resolved for one of those it names, is an error: a gate that cannot see must not wave through.
     """
     matches: list[Match] = []
     holds = False
@@ -102,7 +104,7 @@ def judge(text: str, results: Mapping[str, Sequence[Result]]) -> Outcome:
         for test in conjunction:
             looked = [
                 Match(test, result, _compare(test, result.value))
-                for result in _find(test, results[test.scope])
+                for result in _find(test, results)
                 if result.value is not None
             ]
             matches.extend(looked)
@@ -146,31 +148,82 @@ def _compare(test: Test, value: float | None) -> bool:
     return value is not None and _OPERATORS[test.operator](value, test.number)
 
 
-def _find(test: Test, results: Sequence[Result]) -> list[Result]:
-    named = [result for result in results if result.metric == test.metric]
-    if not named:
-        known = sorted({result.metric for result in results})
-        near = difflib.get_close_matches(test.metric, known, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known)}"
-        raise SpecError(f"the run has no metric {test.metric!r}; {hint}")
-    fitting = [
-        result
-        for result in named
-        if all(getattr(result, name) == value for name, value in test.filters)
+def fits(test: Test, result: Result) -> bool:
+    """Tell whether a test names this result."""
+    return (
+        result.metric == test.metric
+        and all(getattr(result, name) == value for name, value in test.filters)
         and (test.at is None or _meets(result.condition, test.at))
-    ]
+    )
+
+
+def _find(test: Test, results: Mapping[str, Sequence[Result]]) -> list[Result]:
+    named = [result for result in results[test.scope] if result.metric == test.metric]
+    if not named:
+        raise SpecError(_absent(test, results))
+    fitting = [result for result in named if fits(test, result)]
     if not fitting:
         conditions = sorted({result.condition for result in named if result.condition})
         hint = f"it was measured at {', '.join(conditions)}" if conditions else "drop the filter"
         raise SpecError(f"no result of {test.metric!r} fits {test.text!r}; {hint}")
     chosen = fitting if test.at is not None else _plain(fitting)
-    if all(result.value is None for result in chosen):
-        raise MetricError(f"{test.text!r} cannot be judged: the data could not resolve this metric")
+    blind = _blind(chosen)
+    if blind:
+        raise MetricError(
+            f"{test.text!r} cannot be judged for {'; '.join(blind)}: the data could not resolve "
+            f"this metric; {FILTER_HINT}"
+        )
     return chosen
 
 
+def _absent(test: Test, results: Mapping[str, Sequence[Result]]) -> str:
+    """Say why a scope has no such metric, and what to do."""
+    ours, theirs = (
+        [result for result in results[name] if result.metric == test.metric] for name in ("a", "b")
+    )
+    if test.scope == "delta" and ours and theirs:
+        return (
+            f"{test.text!r} cannot be judged: both runs have {test.metric!r}, but not of the same "
+            f"thing{_apart(ours, theirs)}; compare runs that were asked the same question"
+        )
+    known = sorted({result.metric for result in results[test.scope]})
+    near = difflib.get_close_matches(test.metric, known, n=3)
+    has = f"it has {', '.join(known)}" if known else "it has no results"
+    hint = f"did you mean {', '.join(near)}?" if near else has
+    whose = "the difference of the runs" if test.scope == "delta" else "the run"
+    return f"{whose} has no metric {test.metric!r}; {hint}"
+
+
+def _apart(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
+    """Name the columns in which no result of one run agrees with one of the other."""
+    told = []
+    for name in (*_FILTERS, "condition"):
+        a, b = ({getattr(result, name) for result in side} for side in (ours, theirs))
+        if name != "model" and not a & b:
+            words = [", ".join(sorted(value or "none" for value in side)) for side in (a, b)]
+            told.append(f"{name} is {words[0]} in A and {words[1]} in B")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _blind(results: Sequence[Result]) -> list[str]:
+    """Return the games, by model and data, in which not one of the results has a value."""
+    known: dict[str, bool] = {}
+    for result in results:
+        place = where_text(result)
+        known[place] = known.get(place, False) or result.value is not None
+    return [place for place, seen in known.items() if not seen]
+
+
 def _plain(results: Sequence[Result]) -> list[Result]:
-    """Without a condition prefer what stands for the whole; an oracle only if nothing else does."""
+    """Return what stands for the whole of each model and data set, where no condition is named."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.model, result.data), []).append(result)
+    return [result for group in groups.values() for result in _overall(group)]
+
+
+def _overall(results: Sequence[Result]) -> list[Result]:
+    """Prefer what has no condition; take an oracle only if there is nothing else."""
     for wanted in (
         [r for r in results if not r.condition and r.protocol != "oracle"],
         [r for r in results if r.protocol != "oracle"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -11,9 +11,15 @@ from markupsafe import Markup
 import onnxfr
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.rendering import package_text, render
-from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
-from onnxfr.evaluators.report.summary import source_name
-from onnxfr.evaluators.report.wording import count, interval_text, measure_name, value_text
+from onnxfr.evaluators.report.section import SECTIONS, Headline, Level, Section, Verdict, View
+from onnxfr.evaluators.report.summary import own_certificate, source_name
+from onnxfr.evaluators.report.wording import (
+    count,
+    interval_text,
+    measure_name,
+    method_text,
+    value_text,
+)
 
 _SIGNS = {"green": "✓", "yellow": "!", "red": "✕"}
 _WORDS = {
@@ -42,7 +48,37 @@ class Content:
     manifest: Mapping[str, Any]
     views: Mapping[str, View]
     failed: Mapping[str, str]
-    unfinished: int
+    missing: int
+    """Planned cells that nobody has come to yet."""
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+    """Why cells hold less than was asked for, by key."""
+
+    def gaps(self) -> list[Verdict]:
+        """Say which part of the run is not there; nothing for a run that is complete."""
+        short = "; ".join(sorted(set(self.unfinished.values())))
+        told: tuple[tuple[int, Level, str], ...] = (
+            (
+                len(self.failed),
+                "problem",
+                "failed, so the numbers are incomplete: run the same command again to repeat them.",
+            ),
+            (
+                self.missing,
+                "caution",
+                "have no records yet: run the same command again to finish them.",
+            ),
+            (
+                len(self.unfinished),
+                "caution",
+                f"hold less than was asked for ({short}): run the same command again to go on.",
+            ),
+        )
+        planned = count(len(self.manifest["cells"]))
+        return [
+            Verdict(level, f"{count(number)} of {planned} planned cells {what}")
+            for number, level, what in told
+            if number
+        ]
 
     def sections(self) -> list[tuple[str, Section, View]]:
         """Return the evaluators that have a section of their own, in reading order."""
@@ -59,10 +95,11 @@ class Content:
 
     def verdicts(self) -> list[Verdict]:
         """Return every verdict once: problems first, otherwise in the order of sections."""
-        found: dict[str, Verdict] = {}
+        found: dict[tuple[str, str], Verdict] = {}
         for name, section, view in self.sections():
             for verdict in section.verdicts(view):
-                found.setdefault(verdict.sentence, replace(verdict, section=name))
+                key = (verdict.model, verdict.sentence)
+                found.setdefault(key, replace(verdict, section=name))
         return sorted(found.values(), key=lambda verdict: verdict.level != "problem")
 
 
@@ -82,8 +119,7 @@ def page(content: Content) -> str:
             tested=_tested(manifest),
             verdicts=content.verdicts(),
             failed=sorted(content.failed.values()),
-            unfinished=content.unfinished,
-            cells=len(manifest["cells"]),
+            gaps=content.gaps(),
             certificates=[_certificate(model) for model in manifest["models"]],
             headlines=list(headlines.items()),
             several=len(manifest["models"]) > 1 or len(manifest["data"]) > 1,
@@ -134,13 +170,11 @@ def _tested(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _certificate(model: Mapping[str, Any]) -> dict[str, Any]:
-    found = model.get("certificate")
     if model.get("device") == _SERVICE:
         return _no_certificate(model, _OUTSIDE)
-    if not found:
-        return _no_certificate(model, _UNCHECKED)
-    if found.get("sha256") != model["sha256"]:
-        return _no_certificate(model, _STRANGER)
+    found = own_certificate(model)
+    if found is None:
+        return _no_certificate(model, _STRANGER if model.get("certificate") else _UNCHECKED)
     return {
         "model": model["name"],
         "status": found["status"],
@@ -185,7 +219,7 @@ def _rows(results: Sequence[Result]) -> list[dict[str, str]]:
             "value": value_text(result),
             "interval": interval_text(result),
             "n": count(result.n),
-            "method": " ".join(p for p in (result.method, result.goal, result.norm) if p) or "–",
+            "method": method_text(result) or "–",
             "protocol": result.protocol or "–",
             "threshold": _threshold(result),
             "where": f"{result.model}, {result.data}",

@@ -34,7 +34,8 @@ def histogram(scored: Scored, threshold: Threshold) -> Markup:
     genuine, impostor = scored.scores[known & scored.same], scored.scores[known & ~scored.same]
     low = min(float(genuine.min()), float(impostor.min()), threshold.value)
     high = max(float(genuine.max()), float(impostor.max()), threshold.value)
-    edges = np.linspace(low, high, _BINS + 1)
+    across = linear_axis("similarity (cosine)", low, high)
+    edges = np.linspace(across.low, across.high, _BINS + 1)
     shares = [np.histogram(part, edges)[0] / part.size * 100 for part in (impostor, genuine)]
     top = max(float(share.max()) for share in shares) * 1.15
     chart = Chart(
@@ -43,7 +44,7 @@ def histogram(scored: Scored, threshold: Threshold) -> Markup:
             f"Impostor pairs average {impostor.mean():.2f}, genuine pairs {genuine.mean():.2f}; "
             f"a pair is accepted above {threshold.value:.3f}."
         ),
-        x=linear_axis("similarity (cosine)", low, high),
+        x=across,
         y=linear_axis("share of pairs, %", 0.0, top),
     )
     for share, colour, label in zip(shares, (ORANGE, BLUE), ("impostor", "genuine"), strict=True):

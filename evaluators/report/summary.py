@@ -48,6 +48,9 @@ def summary_of(
     results: Sequence[Result],
     verdicts: Sequence[Verdict],
     failed: Mapping[str, str],
+    *,
+    missing: int = 0,
+    unfinished: int = 0,
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
     return {
@@ -60,12 +63,14 @@ def summary_of(
             "code": manifest["code"],
             "cells": len(manifest["cells"]),
             "failed": len(failed),
+            "missing": missing,
+            "unfinished": unfinished,
         },
         "models": [
             {
                 "name": model["name"],
                 "sha256": model["sha256"],
-                "certificate": (model.get("certificate") or {}).get("status"),
+                "certificate": (own_certificate(model) or {}).get("status"),
             }
             for model in manifest["models"]
         ],
@@ -84,6 +89,12 @@ def summary_of(
         ],
         "results": [tidy(result) for result in results],
     }
+
+
+def own_certificate(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a model's certificate; one made for another version of its file proves nothing."""
+    found: Mapping[str, Any] | None = model.get("certificate")
+    return found if found and found.get("sha256") == model["sha256"] else None
 
 
 def tidy(result: Result) -> dict[str, Any]:

@@ -18,6 +18,7 @@ INK, MUTED, GRID = "#1a1a1a", "#5a5a5a", "#e2e2e2"
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
 _LEGEND_ROW = 16
+_NARROW = 1e-9
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
 
 Point = tuple[float, float]
@@ -31,6 +32,11 @@ class Axis:
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
+
+    def __post_init__(self) -> None:
+        low, high = widened(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
 
 
 @dataclass
@@ -193,9 +199,15 @@ def top_margin(names: int) -> int:
     return 34 + _LEGEND_ROW * max(0, (names + 1) // 2 - 1)
 
 
+def widened(low: float, high: float) -> Point:
+    """Return the range, with room around its one value where it has no width to draw on."""
+    return (low, high) if high - low > _NARROW * max(1.0, abs(low)) else (low - 0.5, low + 0.5)
+
+
 def linear_axis(label: str, low: float, high: float, digits: int | None = None) -> Axis:
     """Return an axis with about five round ticks."""
-    span = max(high - low, 1e-9)
+    low, high = widened(low, high)
+    span = high - low
     step = 10 ** math.floor(math.log10(span / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 5.5)
     first = math.ceil(low / step - 1e-9)

@@ -103,6 +103,8 @@ _SHARES = (
     "rr",
 )
 _API = ("invalid", "changed_mind", "refused_queries")
+_NOISE = 1e-12
+"""Rates below are what rounding leaves of zero."""
 _SHARE_NAMES = ("asa", "aa", "rce", "rve", "above_chance", *_TRANSFER, *_API)
 
 
@@ -114,14 +116,14 @@ def measure_name(result: Result) -> str:
 
 def percent(value: float | None, digits: int = 2) -> str:
     """Write a fraction as a percentage."""
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
+    return "–" if value is None else f"{_hundredths(value, digits)} %"
 
 
 def span(low: float | None, high: float | None, digits: int = 2) -> str:
     """Write an interval of fractions in percent."""
     if low is None or high is None:
         return "–"
-    return f"{100 * low:.{digits}f} – {100 * high:.{digits}f} %"
+    return f"{_hundredths(low, digits)} – {_hundredths(high, digits)} %"
 
 
 def value_text(result: Result) -> str:
@@ -152,6 +154,23 @@ def count(value: float) -> str:
 def one_in(rate: float) -> str:
     """Write a small rate as people say it: ``1 in 1,000``."""
     return f"1 in {round(1 / rate):,}"
+
+
+def method_text(result: Result) -> str:
+    """Return what was done to the pairs: method, goal and norm, as far as there are any."""
+    return " ".join(part for part in (result.method, result.goal, result.norm) if part)
+
+
+def where_text(result: Result) -> str:
+    """Return whose result it is, on what and by what: ``toy on people, mim dodge linf``."""
+    place = f"{result.model} on {result.data}" if result.data else result.model
+    return ", ".join(part for part in (place, method_text(result)) if part)
+
+
+def _hundredths(value: float, digits: int) -> str:
+    """Write a fraction in hundredths; a rate too small for so many digits must not read as zero."""
+    shown = f"{100 * value:.{digits}f}"
+    return f"{100 * value:.2g}" if float(shown) == 0 and abs(value) > _NOISE else shown
 
 
 def _is_share(result: Result) -> bool:

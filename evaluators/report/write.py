@@ -10,6 +10,7 @@ from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import Verdict, View
 from onnxfr.evaluators.report.summary import records_csv, results_csv, summary_of, summary_text
 from onnxfr.runs.files import write_atomically
+from onnxfr.runs.records import why_unfinished
 from onnxfr.runs.spec import EvaluatorSpec
 from onnxfr.runs.store import RunStore
 
@@ -22,6 +23,8 @@ class Written:
     summary: Path
     tables: tuple[Path, ...]
     verdicts: tuple[Verdict, ...]
+    gaps: tuple[Verdict, ...]
+    """What the run lacks; empty for a complete one."""
 
 
 def read_content(store: RunStore) -> Content:
@@ -36,17 +39,28 @@ def read_content(store: RunStore) -> Content:
         results = tuple(evaluator.summarise(records))
         views[entry["name"]] = View(records, results, manifest)
     failed = store.failed()
-    tried = failed.keys() | {
-        cell["key"] for cell in manifest["cells"] if store.read(cell["key"]) is not None
-    }
-    return Content(manifest, views, failed, len(manifest["cells"]) - len(tried))
+    missing, unfinished = 0, {}
+    for key in [cell["key"] for cell in manifest["cells"] if cell["key"] not in failed]:
+        table = store.read(key)
+        why = None if table is None else why_unfinished(table)
+        missing += table is None
+        if why is not None:
+            unfinished[key] = why
+    return Content(manifest, views, failed, missing, unfinished)
 
 
 def write_report(store: RunStore, folder: Path) -> Written:
     """Write ``report.html``, ``summary.json`` and the CSV files of a run into ``folder``."""
     content = read_content(store)
     verdicts = tuple(content.verdicts())
-    summary = summary_of(content.manifest, content.results(), verdicts, content.failed)
+    summary = summary_of(
+        content.manifest,
+        content.results(),
+        verdicts,
+        content.failed,
+        missing=content.missing,
+        unfinished=len(content.unfinished),
+    )
     files = {
         "report.html": page(content).encode(),
         "summary.json": summary_text(summary).encode(),
@@ -58,4 +72,5 @@ def write_report(store: RunStore, folder: Path) -> Written:
     for name, text in files.items():
         write_atomically(folder / name, text)
     tables = tuple(folder / name for name in files if name.endswith(".csv"))
-    return Written(folder / "report.html", folder / "summary.json", tables, verdicts)
+    gaps = tuple(content.gaps())
+    return Written(folder / "report.html", folder / "summary.json", tables, verdicts, gaps)

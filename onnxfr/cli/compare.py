@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from onnxfr.evaluators.report.comparison import Difference, PairedComparison
-    from onnxfr.evaluators.report.expression import Outcome
+    from onnxfr.evaluators.base import Result
+    from onnxfr.evaluators.report.expression import Match, Outcome
     from onnxfr.evaluators.report.page import Content
+    from onnxfr.evaluators.report.paired import Difference, PairedComparison
 
 _CHANCE = 0.05
+_IDENTITY = ("evaluator", "data", "method", "goal", "norm")
+"""Columns that tell one result from another, beside its model, metric, condition and protocol."""
 
 
 def compare(
@@ -32,34 +35,33 @@ def compare(
 
     Example: onnxfr compare runs/v1 runs/v2 --fail-if "delta.accuracy < -0.005"
     """
-    from onnxfr.evaluators.report.comparison import as_results, compare_paired, compare_results
-    from onnxfr.evaluators.report.expression import judge, parse
+    from onnxfr.evaluators.report import comparison
+    from onnxfr.evaluators.report.expression import parse
+    from onnxfr.evaluators.report.gate import judge_runs
     from onnxfr.evaluators.report.write import read_content
     from onnxfr.runs.store import RunStore
 
     for text in fail_if or []:
         parse(text)
     a, b = read_content(RunStore.open(run_a)), read_content(RunStore.open(run_b))
-    paired = compare_paired(a, b)
-    every = compare_results(a, b)
-    scopes = {"a": a.results(), "b": b.results(), "delta": as_results(every, paired)}
-    gates = [judge(text, scopes) for text in fail_if or []]
+    paired = comparison.compare_paired(a, b)
+    every = comparison.compare_results(a, b)
+    deltas = [*comparison.as_results(every, paired), *comparison.unresolved(a, b)]
+    gates = [judge_runs(text, a, b, deltas) for text in fail_if or []]
     if as_json:
         answer = {
             "a": _about(run_a, a),
             "b": _about(run_b, b),
             "paired": [each.to_dict() for each in paired],
-            "results": [
-                {"evaluator": left.evaluator, "model_a": left.model, "model_b": right.model}
-                | {"data": left.data, "method": left.method}
-                | vars(difference)
-                for left, right, difference in every
-            ],
+            "results": [_row(*each) for each in every],
             "fail_if": [_gate(gate) for gate in gates],
         }
         typer.echo(json.dumps(answer, indent=1))
     else:
-        _tell(paired, [(left.evaluator, each) for left, _, each in every], gates)
+        _tell_gaps(a, b)
+        _tell(paired, every)
+        for gate in gates:
+            _tell_gate(gate)
     if any(gate.holds for gate in gates):
         raise typer.Exit(1)
 
@@ -69,35 +71,49 @@ def _about(run: Path, content: Content) -> dict[str, Any]:
         "run": str(run),
         "models": [model["name"] for model in content.manifest["models"]],
         "data": [entry["name"] for entry in content.manifest["data"]],
+        "gaps": [gap.sentence for gap in content.gaps()],
     }
+
+
+def _row(left: Result, right: Result, difference: Difference) -> dict[str, Any]:
+    return (
+        {"model_a": left.model, "model_b": right.model}
+        | {name: getattr(left, name) for name in _IDENTITY}
+        | vars(difference)
+    )
 
 
 def _gate(gate: Outcome) -> dict[str, Any]:
     return {
         "expression": gate.expression,
         "holds": gate.holds,
-        "looked_at": [
-            {
-                "test": match.test.text,
-                "holds": match.holds,
-                "value": match.result.value,
-                "model": match.result.model,
-                "metric": match.result.metric,
-                "condition": match.result.condition,
-                "protocol": match.result.protocol,
-            }
-            for match in gate.matches
-        ],
+        "looked_at": [_looked_at(match) for match in gate.matches],
     }
 
 
-def _tell(
-    paired: list[PairedComparison], every: list[tuple[str, Difference]], gates: list[Outcome]
-) -> None:
+def _looked_at(match: Match) -> dict[str, Any]:
+    columns = ("value", "model", "metric", "condition", "protocol", *_IDENTITY)
+    return {"test": match.test.text, "holds": match.holds} | {
+        name: getattr(match.result, name) for name in columns
+    }
+
+
+def _tell_gaps(a: Content, b: Content) -> None:
+    for name, content in (("A", a), ("B", b)):
+        for gap in content.gaps():
+            typer.echo(f"{name} is incomplete: {gap.sentence}")
+
+
+def _tell(paired: list[PairedComparison], every: list[tuple[Result, Result, Difference]]) -> None:
+    told = set()
     for each in paired:
         typer.echo(
             f"A {each.model_a}, B {each.model_b} on {each.shared} shared pairs of {each.data}"
         )
+        if each.note:
+            typer.echo(f"  not compared pair by pair: {each.note}")
+            continue
+        told.add(("verification", each.model_b, each.data))
         for difference in each.differences:
             typer.echo(_line(difference))
         for name, duel in each.duels.items():
@@ -106,21 +122,37 @@ def _tell(
                 f"  {name + ' pairs':<22} only A right {duel.only_a}, only B right {duel.only_b} "
                 f"of {duel.pairs}; McNemar p = {duel.p_value:.2g}, {verdict}"
             )
-    others = [(name, each) for name, each in every if name != "verification" or not paired]
-    for name, difference in others:
-        typer.echo(f"{name}:{_line(difference)}")
+    others = [
+        (left, right, difference)
+        for left, right, difference in every
+        if (right.evaluator, right.model, right.data) not in told
+    ]
+    for left, right, difference in others:
+        typer.echo(f"{_whose(left, right)}:{_line(difference)}")
     if not paired and not others:
         typer.echo("the runs have nothing in common to compare")
-    for gate in gates:
-        typer.echo(f"{'FAILED' if gate.holds else 'passed'}: fail if {gate.expression}")
-        for match in gate.matches:
-            if match.holds:
-                where = f" at {match.result.condition}" if match.result.condition else ""
-                typer.echo(f"  {match.result.metric}{where} is {match.result.value:.6g}")
+
+
+def _whose(left: Result, right: Result) -> str:
+    from onnxfr.evaluators.report.wording import where_text
+
+    before = f"{left.model} -> " if left.model != right.model else ""
+    return f"{right.evaluator}, {before}{where_text(right)}"
+
+
+def _tell_gate(gate: Outcome) -> None:
+    typer.echo(f"{'FAILED' if gate.holds else 'passed'}: fail if {gate.expression}")
+    for match in gate.matches:
+        if match.holds:
+            found = match.result
+            typer.echo(f"  {_whose(found, found)}: {_name(found)} is {found.value:.6g}")
+
+
+def _name(each: Result | Difference) -> str:
+    name = f"{each.metric}@{each.condition}" if each.condition else each.metric
+    return f"{name} ({each.protocol})" if each.protocol else name
 
 
 def _line(each: Difference) -> str:
-    name = f"{each.metric}@{each.condition}" if each.condition else each.metric
-    name = f"{name} ({each.protocol})" if each.protocol and not each.condition else name
     interval = "" if each.low is None else f" [{each.low:+.4f}, {each.high:+.4f}]"
-    return f"  {name:<22} {each.a:.4f} -> {each.b:.4f}  {each.difference:+.4f}{interval}"
+    return f"  {_name(each):<22} {each.a:.4f} -> {each.b:.4f}  {each.difference:+.4f}{interval}"

@@ -33,11 +33,11 @@ def report(
             "tables": [str(table) for table in written.tables],
             "verdicts": [
                 {"level": each.level, "model": each.model, "sentence": each.sentence}
-                for each in written.verdicts
+                for each in (*written.gaps, *written.verdicts)
             ],
         }
         typer.echo(json.dumps(answer, indent=1))
         return
-    for verdict in written.verdicts:
+    for verdict in (*written.gaps, *written.verdicts):
         typer.echo(f"{verdict.level:8} {verdict.sentence}")
     typer.echo(f"report: {written.page}")

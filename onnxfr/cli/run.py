@@ -81,7 +81,7 @@ def run(
 def read_asked(path: Path | None, flags: dict[str, Any], engine: dict[str, Any]) -> RunSpec:
     """Return the specification of a file, of flags, or of a file with flags over it."""
     from onnxfr.evaluators.planning import check_evaluators
-    from onnxfr.runs.spec import make_spec, read_spec
+    from onnxfr.runs.spec import RunSpec, read_spec, resolve, validate
 
     base: dict[str, Any] = {}
     if path is not None:
@@ -96,7 +96,10 @@ def read_asked(path: Path | None, flags: dict[str, Any], engine: dict[str, Any])
     content = {**base, **flags}
     if engine:
         content["engine"] = {**base.get("engine", {}), **engine}
-    return make_spec(content, Path.cwd())
+    asked = validate(RunSpec, content, source="the options")
+    # What the file names has been found beside it; only what was typed is relative to here.
+    here = resolve(asked, Path.cwd())
+    return asked.model_copy(update={name: getattr(here, name) for name in flags})
 
 
 def parse_duration(text: str) -> float:

@@ -37,7 +37,10 @@ def verify(
     data: Annotated[str, typer.Option(help="Pairs: lfw:PATH, folder:PATH, bin:FILE, orl, ...")],
     protocol: Annotated[
         Protocol | None,
-        typer.Option(help="Whose threshold the accuracy has; default kfold10, fmr without folds."),
+        typer.Option(
+            help="Whose threshold the accuracy has; default: the first of kfold10, fmr, oracle and "
+            "fixed that the pairs can serve."
+        ),
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Judge at this cosine as well; implies fixed.")

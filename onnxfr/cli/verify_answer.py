@@ -22,6 +22,11 @@ class Protocol(StrEnum):
     FMR = "fmr"
 
 
+_IN_TURN = (Protocol.KFOLD10, Protocol.FMR, Protocol.ORACLE, Protocol.FIXED)
+"""What is quoted where nothing was asked: the first that the pairs can serve. One kind of pairs
+alone serves fixed thresholds only."""
+
+
 def answer_of(
     results: Sequence[Result],
     protocol: Protocol | None,
@@ -78,31 +83,42 @@ def _quoted(
     if not found:
         raise MetricError(
             "no accuracy can be given: genuine and impostor pairs with a score are needed; "
-            "check the data and, if faces were not found, --align"
+            "check the data and, if faces were not found, --align; one kind of pairs can be "
+            "judged at a threshold of yours: --threshold"
         )
-    ways = [protocol] if protocol else [Protocol.KFOLD10, Protocol.FMR, Protocol.ORACLE]
-    wanted = f"fmr={rate_label(fmr)}"
+    ways = (protocol,) if protocol else _IN_TURN
     for way in ways:
-        if way is Protocol.KFOLD10:
-            chosen = [r for r in found if r.protocol.startswith("kfold")]
-        elif way is Protocol.FIXED:
-            chosen = [r for r in found if r.protocol == "fixed"]
-            chosen = [r for r in chosen if threshold is None or r.threshold == threshold]
-        elif way is Protocol.FMR:
-            chosen = [r for r in found if r.protocol == "fmr" and r.condition == wanted]
-        else:
-            chosen = [r for r in found if r.protocol == way]
+        chosen = _of(way, found, fmr)
+        if way is Protocol.FIXED and threshold is not None:
+            chosen = [r for r in chosen if r.threshold == threshold]
         if chosen:
             return chosen[0]
-    raise MetricError(_lacking(ways[0], fmr))
+    instead = [way for way in _IN_TURN if _of(way, found, fmr)]
+    raise MetricError(_lacking(ways[0], fmr, instead))
 
 
-def _lacking(protocol: Protocol, fmr: float) -> str:
+def _of(protocol: Protocol, found: Sequence[Result], fmr: float) -> list[Result]:
+    """Return the accuracies that were measured under a protocol."""
     if protocol is Protocol.KFOLD10:
-        return "these pairs have no folds to cross-validate over; use --protocol fmr or oracle"
+        return [r for r in found if r.protocol.startswith("kfold")]
+    if protocol is Protocol.FMR:
+        wanted = f"fmr={rate_label(fmr)}"
+        return [r for r in found if r.protocol == "fmr" and r.condition == wanted]
+    return [r for r in found if r.protocol == protocol]
+
+
+def _lacking(protocol: Protocol, fmr: float, instead: Sequence[Protocol]) -> str:
+    """Say what a protocol lacks, and only name those instead that these pairs can serve."""
+    use = f"use --protocol {' or '.join(instead)}" if instead else "give a --threshold"
+    if protocol is Protocol.KFOLD10:
+        return f"these pairs have no folds to cross-validate over; {use}"
     if protocol is Protocol.FIXED:
         return "the model's card has no threshold; give one with --threshold"
+    if protocol is Protocol.ORACLE or Protocol.ORACLE not in instead:
+        return (
+            f"genuine and impostor pairs with a score are needed for --protocol {protocol}; {use}"
+        )
     return (
         f"a false-match rate of {fmr:g} needs at least {impostors_needed(fmr)} impostor pairs; "
-        "choose a larger --fmr or more pairs"
+        f"choose a larger --fmr or more pairs, or {use}"
     )

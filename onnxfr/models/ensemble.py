@@ -70,7 +70,8 @@ class Ensemble(FRModel):
     def similarity(self, left: Images, right: Images) -> NDArray[np.float32]:
         """Return the mean of the members' cosines, each at its own picture size."""
         found = [member.similarity(left, right) for member in self.members]
-        return np.mean(found, axis=0, dtype=np.float32)
+        mean: NDArray[np.float32] = np.mean(found, axis=0, dtype=np.float32)
+        return mean
 
     def _joined_card(self) -> Card:
         first = self.members[0].card

@@ -92,9 +92,9 @@ class Space:
                     rows[at] = values
                 found[at] = good
                 again = [int(i) for i in np.asarray(at)[~good] if self._forget(digests[int(i)])]
-                values, good = self.find([keys[i] for i in again]) if again else (None, found)
-                if values is not None:
-                    rows[again], found[again] = values, good
+                spare, kept = self.find([keys[i] for i in again]) if again else (None, found)
+                if spare is not None and spare.shape[1] == rows.shape[1]:
+                    rows[again], found[again] = spare, kept
         return rows, found
 
     def _forget(self, digest: bytes) -> bool:

@@ -22,6 +22,7 @@ from onnxfr.evaluators.report.corruption_numbers import (
     category_of,
     condition_words,
     headline_sheets,
+    methods_of,
     models_of,
     rule_words,
     setting_of,
@@ -105,7 +106,7 @@ def _together(models: list[Sheet]) -> dict[str, Any]:
                         for sheet in models
                     ],
                 }
-                for method in first.methods
+                for method in methods_of(models)
                 if category_of(method) == name
             ],
         }

@@ -42,40 +42,36 @@ class QuerySection(Section):
     order = 40
 
     def verdicts(self, view: View) -> list[Verdict]:
-        """Say for each model and goal what the strongest attack reaches."""
+        """Say for each model, data set and goal what the strongest attack reaches."""
         found = []
-        for model, goal in _pairs_of(view):
-            best = max(_final(view, model, goal), key=_strength, default=None)
-            if best is None:
-                continue
+        strongest = _strongest(view)
+        several = len({best.data for best in strongest}) > 1
+        for best in strongest:
+            where = f" of {best.data}" if several else ""
             sentence = (
-                f"With {_cap(best)} questions a pair, an attacker who wants {AIMS[goal]} "
-                f"succeeds against {model} in {percent(best.value)} of {count(best.n)} pairs "
-                f"({span(best.low, best.high)}) by {best.method}, within {_limit(best)}; "
-                f"threshold {best.threshold:.3f} from {best.threshold_origin}."
+                f"With {_cap(best)} questions a pair, an attacker who wants {AIMS[best.goal]} "
+                f"succeeds against {best.model} in {percent(best.value)} of {count(best.n)} "
+                f"pairs{where} ({span(best.low, best.high)}) by {best.method}, within "
+                f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}."
             )
             easy = (best.value or 0.0) >= _EASY
-            found.append(Verdict("problem" if easy else "caution", sentence, model))
+            found.append(Verdict("problem" if easy else "caution", sentence, best.model))
         return found
 
     def headlines(self, view: View) -> list[Headline]:
-        """Return the strongest attack of each model and goal."""
-        rows = []
-        for model, goal in _pairs_of(view):
-            best = max(_final(view, model, goal), key=_strength, default=None)
-            if best is not None:
-                rows.append(
-                    Headline(
-                        model,
-                        best.data,
-                        f"{GOALS[goal]} by asking",
-                        percent(best.value),
-                        span(best.low, best.high),
-                        f"{count(best.n)} pairs",
-                        f"{best.method}, {_cap(best)} questions, within {_limit(best)}",
-                    )
-                )
-        return rows
+        """Return the strongest attack of each model, data set and goal."""
+        return [
+            Headline(
+                best.model,
+                best.data,
+                f"{GOALS[best.goal]} by asking",
+                percent(best.value),
+                span(best.low, best.high),
+                f"{count(best.n)} pairs",
+                f"{best.method}, {_cap(best)} questions, within {_limit(best)}",
+            )
+            for best in _strongest(view)
+        ]
 
     def body(self, view: View) -> Markup:
         """Return curves, the table of medians and pictures, per model and goal."""
@@ -103,18 +99,15 @@ class QuerySection(Section):
         return render("query.html", blocks=blocks)
 
 
-def _pairs_of(view: View) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((r.model, r.goal) for r in view.results))
-
-
-def _final(view: View, model: str, goal: str) -> list[Result]:
-    """Return the success rates at the largest number of questions, one per attack and budget."""
-    last: dict[tuple[str, str, str, str], Result] = {}
+def _strongest(view: View) -> list[Result]:
+    """Return the best success rate of each model, data set and goal, all questions asked."""
+    final: dict[tuple[str, str, str], dict[tuple[str, str, str], Result]] = {}
     for result in view.results:
-        if (result.model, result.goal, result.metric) == (model, goal, "asr"):
+        if result.metric == "asr":
+            game = final.setdefault((result.model, result.data, result.goal), {})
             # Results come with growing numbers of questions.
-            last[(result.data, result.method, result.norm, _eps(result))] = result
-    return list(last.values())
+            game[(result.method, result.norm, _eps(result))] = result
+    return [max(attacks.values(), key=_strength) for attacks in final.values()]
 
 
 def _strength(result: Result) -> tuple[float, float]:

@@ -48,10 +48,11 @@ class VerificationSection(Section):
 
     def verdicts(self, view: View) -> list[Verdict]:
         """Say what the numbers mean for somebody who wants to use the model."""
+        runs = split(view.records)
         return [
             verdict
-            for scored in split(view.records)
-            for verdict in _verdicts(scored, _numbers(view, scored))
+            for scored in runs
+            for verdict in _verdicts(scored, _numbers(view, scored), _place(scored, runs))
         ]
 
     def headlines(self, view: View) -> list[Headline]:
@@ -92,7 +93,14 @@ def _numbers(view: View, scored: Scored) -> _Numbers:
     return _Numbers(tuple(r for r in view.results if (r.model, r.method, r.data) == wanted))
 
 
-def _verdicts(scored: Scored, numbers: _Numbers) -> list[Verdict]:
+def _place(scored: Scored, runs: Sequence[Scored]) -> str:
+    """Return whose pairs a sentence speaks of, as far as a page of these runs leaves it open."""
+    shown = f" shown to {_name(scored)}" if len({_name(each) for each in runs}) > 1 else ""
+    data = f" of {scored.data}" if len({each.data for each in runs}) > 1 else ""
+    return f"{data}{shown}"
+
+
+def _verdicts(scored: Scored, numbers: _Numbers, place: str) -> list[Verdict]:
     name = _name(scored)
     if not scored.complete:
         sentence = (
@@ -117,7 +125,7 @@ def _verdicts(scored: Scored, numbers: _Numbers) -> list[Verdict]:
         )
         found.append(Verdict("info", sentence, scored.model))
     found.append(_operating_verdict(scored, name))
-    found.extend(_limits(scored))
+    found.extend(_limits(scored, place))
     return found
 
 
@@ -132,7 +140,7 @@ def _operating_verdict(scored: Scored, name: str) -> Verdict:
         return Verdict("caution", sentence, scored.model)
     sentence = (
         f"Set so that at most {one_in(point.target)} strangers pass, {name} refuses "
-        f"{percent(point.fnmr.value)} of genuine pairs "
+        f"{percent(point.fnmr.value)} of genuine pairs of {scored.data} "
         f"({span(point.fnmr.low, point.fnmr.high)}) at threshold {point.threshold.value:.3f}"
     )
     coarse = point.resolution is Resolution.COARSE
@@ -140,7 +148,7 @@ def _operating_verdict(scored: Scored, name: str) -> Verdict:
     return Verdict("caution" if coarse else "info", sentence + tail, scored.model)
 
 
-def _limits(scored: Scored) -> list[Verdict]:
+def _limits(scored: Scored, place: str) -> list[Verdict]:
     found = []
     beyond = [target for target in scored.targets if not scored.resolves(target)]
     if beyond and len(beyond) < len(scored.targets):
@@ -149,18 +157,19 @@ def _limits(scored: Scored) -> list[Verdict]:
             f"{count(impostors_needed(max(beyond)))} impostor pairs are the least for that, "
             f"{count(scored.impostors)} are there."
         )
-        found.append(Verdict("caution", sentence, scored.model))
+        # It holds for the data, whatever the model: said once.
+        found.append(Verdict("caution", sentence))
     refused = int(scored.rejected.sum())
     if refused:
         sentence = (
-            f"{count(refused)} of {count(scored.pair.size)} pairs were rejected because no usable "
-            "face was found; they count as not matching."
+            f"{count(refused)} of {count(scored.pair.size)} pairs{place} were rejected because no "
+            "usable face was found; they count as not matching."
         )
         found.append(Verdict("caution", sentence, scored.model))
     if scored.unreadable:
         sentence = (
-            f"{count(scored.unreadable)} pairs were left out because a picture could not be read; "
-            "they are listed below."
+            f"{count(scored.unreadable)} pairs{place} were left out because a picture could not be "
+            "read; they are listed below."
         )
         found.append(Verdict("caution", sentence, scored.model))
     return found

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import typer
-from toy_faces import make_faces
+from toy_faces import make_faces, make_run
 from typer.testing import CliRunner
 
 from onnxfr.cli.compare import compare
 from onnxfr.cli.report import report
 from onnxfr.cli.verify import verify
+from onnxfr.cli.verify_answer import Protocol, answer_of
 from onnxfr.errors import MetricError, SpecError, StoreError
+from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.verification import Verification
+from onnxfr.runs.store import RunStore
 
 app = typer.Typer()
 for command in (verify, report, compare):
@@ -115,3 +120,72 @@ def test_a_drawn_subset_is_smaller(toy_model: Path, toy_faces: Path) -> None:
 def test_reporting_a_folder_that_is_no_run_is_explained(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no run directory"):
         _run("report", tmp_path)
+
+
+def _one_class(toy_run: Path, thresholds: tuple[float, ...]) -> list[Result]:
+    records = RunStore.open(toy_run).records("verification")
+    genuine = records.filter(records["same"])
+    return Verification(thresholds=thresholds).summarise(genuine)
+
+
+def test_one_kind_of_pairs_is_judged_at_fixed_thresholds(toy_run: Path) -> None:
+    found = _one_class(toy_run, (0.3,))
+    answer = answer_of(found, None, fmr=1e-3)
+    assert (answer["protocol"], answer["threshold"]) == ("fixed", 0.3)
+    for protocol in (Protocol.KFOLD10, Protocol.ORACLE, Protocol.FMR):
+        with pytest.raises(MetricError, match=r"; use --protocol fixed$"):
+            answer_of(found, protocol, fmr=1e-3)
+    with pytest.raises(MetricError, match="--threshold"):
+        answer_of(_one_class(toy_run, ()), None, fmr=1e-3)
+
+
+def test_only_protocols_that_the_data_serve_are_proposed(toy_model: Path, tmp_path: Path) -> None:
+    data = f"folder:{make_faces(tmp_path / 'few', people=3, pictures=2)}"
+    for protocol in ("kfold10", "fmr"):
+        with pytest.raises(MetricError, match=r"use --protocol oracle$"):
+            _run("verify", toy_model, "--data", data, "--protocol", protocol)
+
+
+def test_compare_says_whose_attack_a_number_is(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    params = {"align": "no", "attacks": ["fgsm", "bim(steps=2)"], "norms": ["linf"]}
+    params |= {"linf": ["4/255"], "l2": [], "pairs": 4, "checks": 0, "examples": 0}
+    run = make_run(
+        tmp_path / "run",
+        toy_model,
+        f"folder:{toy_faces}",
+        tmp_path / "cache",
+        evaluators=[{"name": "white_box", "params": params}],
+    )
+    gate = ("--fail-if", "asr_all@4/255 >= 0")
+    code, out = _run("compare", run, run, *gate)
+    assert code == 1
+    compared, judged = out.split("FAILED")
+    for part in (compared, judged):
+        lines = [line for line in part.splitlines() if "asr_all@eps=" in line]
+        assert len(lines) == len(set(lines)) == 4
+        assert any("white_box, toy on people, fgsm impersonate linf:" in line for line in lines)
+    answer = json.loads(_run("compare", run, run, *gate, "--json")[1])
+    columns = ("evaluator", "data", "method", "goal", "norm", "metric", "condition", "protocol")
+    for rows, model in (
+        (answer["results"], "model_b"),
+        (answer["fail_if"][0]["looked_at"], "model"),
+    ):
+        keys = [tuple(row[name] for name in (model, *columns)) for row in rows]
+        assert keys and len(keys) == len(set(keys))
+
+
+def test_an_incomplete_run_is_compared_with_a_word_but_not_judged(
+    toy_run: Path, tmp_path: Path
+) -> None:
+    broken = shutil.copytree(toy_run, tmp_path / "broken")
+    manifest = json.loads((broken / "manifest.json").read_text(encoding="utf-8"))
+    manifest["cells"].append({**manifest["cells"][0], "key": "0" * 40})
+    (broken / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    code, out = _run("compare", toy_run, broken)
+    assert code == 0 and "B is incomplete: 1 of 2 planned cells have no records yet" in out
+    assert "have no records yet" in _run("report", broken, "-o", tmp_path / "report")[1]
+    with pytest.raises(MetricError, match="in run B, 1 of 2 planned cells have no records") as bad:
+        _run("compare", toy_run, broken, "--fail-if", "accuracy < 0.01")
+    assert bad.value.exit_code == 2

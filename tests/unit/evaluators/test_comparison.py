@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from toy_faces import with_columns, with_records
 
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.report.comparison import as_results, compare_paired, compare_results
@@ -75,3 +78,76 @@ def test_runs_of_several_models_need_a_common_name(contents: tuple[Content, Cont
     crowd = [{**model, "name": "x"}, {**model, "name": "y"}]
     with pytest.raises(SpecError, match="share no model name"):
         compare_results(a, replace(b, manifest={**b.manifest, "models": crowd}))
+
+
+def _quoted(content: Content, protocol: str) -> float:
+    (result,) = [
+        r for r in content.results() if r.metric == "accuracy" and r.protocol.startswith(protocol)
+    ]
+    assert result.value is not None
+    return result.value
+
+
+def test_folds_of_unequal_size_are_compared_as_the_report_quotes_them(
+    contents: tuple[Content, Content],
+) -> None:
+    run = contents[0]
+    same = np.array(run.views["verification"].records["same"].to_pylist())
+    genuine, impostor = np.flatnonzero(same), np.flatnonzero(~same)
+    fold = np.ones(same.size, dtype=int)
+    fold[genuine[:6]] = fold[impostor[:6]] = 0
+    scores = [np.where(same, 0.8, 0.1) for _ in range(2)]
+    scores[0][genuine[:3]] = -0.5  # three errors in the small fold
+    scores[1][genuine[10:18]] = -0.5  # eight in the large one
+    a, b = (with_columns(run, score=each, fold=fold) for each in scores)
+    (found,) = compare_paired(a, b)
+    accuracy = found.differences[0]
+    quoted = _quoted(a, "kfold"), _quoted(b, "kfold")
+    assert accuracy.protocol == "kfold2"
+    assert (accuracy.a, accuracy.b) == pytest.approx(quoted)
+    assert accuracy.difference == pytest.approx(quoted[1] - quoted[0])
+    assert accuracy.difference > 0  # over all pairs it would be negative
+    assert accuracy.low is not None and accuracy.high is not None
+    assert accuracy.low <= accuracy.difference <= accuracy.high
+    assert (found.duels["all"].only_a, found.duels["all"].only_b) == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("fmr", "protocol", "condition"), [(0.1, "fmr", "fmr=1e-1"), (0.05, "oracle", "")]
+)
+def test_without_folds_the_paired_interval_reaches_the_results(
+    contents: tuple[Content, Content], fmr: float, protocol: str, condition: str
+) -> None:
+    pairs = contents[0].views["verification"].records.num_rows
+    a, b = (with_columns(each, fold=[None] * pairs, fmr=[fmr] * pairs) for each in contents)
+    (found,) = compare_paired(a, b)
+    accuracy = found.differences[0]
+    assert (accuracy.protocol, accuracy.condition) == (protocol, condition)
+    assert (accuracy.a, accuracy.b) == pytest.approx((_quoted(a, protocol), _quoted(b, protocol)))
+    (delta,) = [
+        r
+        for r in as_results(compare_results(a, b), [found])
+        if (r.metric, r.protocol, r.condition) == ("accuracy", protocol, condition)
+    ]
+    assert accuracy.interval == "identity-bootstrap-percentile"
+    assert (delta.value, delta.low, delta.high) == (
+        accuracy.difference,
+        accuracy.low,
+        accuracy.high,
+    )
+
+
+def test_data_of_one_class_are_left_out_of_the_paired_part_and_said_so(
+    contents: tuple[Content, Content],
+) -> None:
+    ones = []
+    for each in contents:
+        records = each.views["verification"].records
+        genuine = with_records(each, records.filter(records["same"]))
+        named = with_columns(genuine, data=["ones"] * records.filter(records["same"]).num_rows)
+        both = pa.concat_tables([named.views["verification"].records, records])
+        ones.append(with_records(each, both))
+    first, second = compare_paired(ones[0], ones[1])
+    assert (first.data, first.differences, first.duels) == ("ones", (), {})
+    assert "genuine and impostor pairs" in first.note
+    assert second.differences and not second.note

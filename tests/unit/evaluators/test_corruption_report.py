@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,28 @@ def test_the_table_shows_the_results(run: Path, page: str) -> None:
     row = re.search(r"<tr><td>fog</td>(?:<td>[\d.]+</td>){2}<td class", page)
     assert row is not None
     assert f"<td>{100 * level:.1f}</td><td class" in row[0]
+
+
+def test_half_a_run_of_two_models_has_a_page(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    store = RunStore.open(folder)
+    cells = store.manifest()["cells"]
+    for cell in cells:
+        gone = (cell["model_name"], cell["method"]) in (("other", "fog"), ("toy", "jpeg"))
+        if gone:
+            (store.cells / f"{cell['key']}.parquet").unlink()
+    page = write_report(store, tmp_path / "report").page.read_text(encoding="utf-8")
+    assert "planned cells have no records yet" in page
+    together = page[page.index("All models on") : page.index("<h3>toy on")]
+    fog = re.search(r"<tr><td>fog</td>(.*?)</tr>", together)
+    jpeg = re.search(r"<tr><td>jpeg</td>(.*?)</tr>", together)
+    assert fog is not None and re.match(r"<td>[\d.]+</td><td>–</td>", fog[1])
+    assert jpeg is not None and re.match(r"<td>–</td><td>[\d.]+", jpeg[1])
+    # A chart has the models that were asked; the wheel, what all of them were.
+    (line,) = re.findall(r'aria-label="fog\. ([^"]*)"', together)
+    assert "toy from" in line and "other" not in line
+    (wheel,) = re.findall(r"<svg[^>]*aria-label=\"All models\..*?</svg>", together)
+    assert "gamma" in wheel and "fog" not in wheel and "jpeg" not in wheel
 
 
 def test_models_side_by_side_have_their_error_ratio(page: str) -> None:

@@ -155,9 +155,18 @@ def test_an_evaluator_without_a_section_gets_a_table(content: Content) -> None:
 
 
 def test_failures_and_gaps_are_said_first(content: Content) -> None:
-    html = page(replace(content, failed={"k": "no such <file>"}, unfinished=2))
-    assert "this report is incomplete" in html
-    assert "2 of 1 planned cells have no records" in html
+    html = page(
+        replace(
+            content,
+            failed={"k": "no such <file>"},
+            missing=2,
+            unfinished={"x": "no call was left"},
+        )
+    )
+    first = html[: html.index('id="certificate"')]
+    assert "1 of 1 planned cells failed, so the numbers are incomplete" in first
+    assert "2 of 1 planned cells have no records" in first
+    assert "1 of 1 planned cells hold less than was asked for (no call was left)" in first
     assert "no such &lt;file&gt;" in html
 
 

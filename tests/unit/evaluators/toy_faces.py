@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import onnx
+import pyarrow as pa
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.evaluators.planning import RunCell, manifest_of, plan_run, worker_context
+from onnxfr.evaluators.report.page import Content
+from onnxfr.evaluators.report.section import View
+from onnxfr.evaluators.verification import Verification
 from onnxfr.models.admission import admit
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.spec import RunSpec, make_spec
@@ -101,6 +106,23 @@ class Dice(FRModel):
     def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
         noise = torch.as_tensor(self._random.standard_normal(tuple(images.shape)))
         return self.inner.embed_grad(images + 0.2 * noise.to(images.dtype))
+
+
+def with_columns(content: Content, **columns: Any) -> Content:
+    """Return a run whose verification records have other values in some columns."""
+    view = content.views["verification"]
+    table = view.records
+    for name, values in columns.items():
+        place = table.schema.get_field_index(name)
+        column = pa.array(values, table.schema.field(name).type)
+        table = table.set_column(place, name, column)
+    return with_records(content, table)
+
+
+def with_records(content: Content, records: pa.Table) -> Content:
+    """Return a run with other verification records and what follows from them."""
+    results = tuple(Verification().summarise(records))
+    return replace(content, views={"verification": View(records, results, content.manifest)})
 
 
 def make_plan_spec(

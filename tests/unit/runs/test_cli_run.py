@@ -11,7 +11,7 @@ import typer
 from toy_runs import write_faces, write_model
 from typer.testing import CliRunner, Result
 
-from onnxfr.cli.run import run
+from onnxfr.cli.run import read_asked, run
 from onnxfr.errors import DataError, ModelError, SpecError
 from onnxfr.runs.context import Context
 from onnxfr.runs.store import RunStore
@@ -69,6 +69,19 @@ def test_a_run_from_a_file_resumes_and_summarises(work: Path) -> None:
     assert manifest["models"][0]["device"] in ("cpu", "cuda")
     assert manifest["sessions"][0]["provenance"]["packages"]["onnxruntime"]
     assert os.uname().nodename not in json.dumps(manifest["sessions"])
+
+
+def test_names_in_a_file_are_not_looked_for_where_the_command_stands(work: Path) -> None:
+    spec = work / "specs" / "spec.toml"
+    spec.parent.mkdir()
+    spec.write_text(SPEC.replace("model/toy", "sface").replace("folder:faces", "folder:crops"))
+    for name in ("sface", "crops"):
+        (work / name).mkdir()
+    asked = read_asked(spec, {}, {})
+    assert (asked.models, asked.data) == (("sface",), ("folder:crops",))
+    typed = read_asked(spec, {"models": ["model/toy"]}, {"workers": 2})
+    assert (typed.models, typed.data) == ((str(work / "model" / "toy"),), ("folder:crops",))
+    assert typed.engine.workers == 2
 
 
 def test_two_workers_give_the_same_numbers(work: Path) -> None:

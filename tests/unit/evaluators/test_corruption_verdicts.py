@@ -1,0 +1,60 @@
+"""Sentences and bars of hand-made corruption records."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from test_corruption_results import CLEAN, rows, wrong
+
+from onnxfr.evaluators.corruption_results import results_of
+from onnxfr.evaluators.report.corruption_charts import category_bars
+from onnxfr.evaluators.report.corruption_numbers import headline_sheets
+from onnxfr.evaluators.report.section import SECTIONS, View
+
+
+def _view(**errors: tuple[int, int]) -> View:
+    """Return models by how many pairs each gets wrong under fog and under jpeg."""
+    records = []
+    for model, (fog, jpeg) in errors.items():
+        records += rows("clean", 0, CLEAN, model=model)
+        records += rows("fog", 1, wrong(fog), model=model)
+        records += rows("jpeg", 1, wrong(jpeg), model=model)
+    table = pa.Table.from_pylist(records)
+    return View(table, tuple(results_of(table, ("frozen",))), {})
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        ((3, 0), "n is as good as m (to a tenth of a point) on the same pairs"),
+        ((1, 0), "n is 2.5 points better than m on the same pairs"),
+        ((5, 0), "n is 2.5 points worse than m on the same pairs"),
+    ],
+)
+def test_no_difference_is_neither_better_nor_worse(errors: tuple[int, int], told: str) -> None:
+    verdicts = SECTIONS.get("corruption")().verdicts(_view(m=(3, 0), n=errors))
+    (sentence,) = [v.sentence for v in verdicts if "same pairs" in v.sentence]
+    assert told in sentence
+
+
+def test_a_loss_that_is_not_known_has_no_bar() -> None:
+    view = _view(m=(4, 2), n=(6, 1))
+    blind = tuple(
+        replace(r, value=None, low=None, high=None)
+        if (r.model, r.metric, r.condition) == ("n", "rce", "category=data_processing")
+        else r
+        for r in view.results
+    )
+    bars = [
+        re.findall("<polygon", category_bars(headline_sheets(replace(view, results=results))))
+        for results in (view.results, blind)
+    ]
+    assert [len(each) for each in bars] == [4, 3]
+    gone = tuple(r for r in blind if (r.model, r.metric) != ("n", "rce"))
+    shown = category_bars(headline_sheets(replace(view, results=gone)))
+    assert shown.count("<polygon") == 2 and "m: Lighting" in shown and "n:" not in shown
+    nothing = tuple(r for r in blind if r.metric != "rce")
+    assert not category_bars(headline_sheets(replace(view, results=nothing)))
