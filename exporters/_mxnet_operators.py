@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,43 +11,11 @@ from numpy.typing import NDArray
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._mxnet_layer import Layer
 
 Array = NDArray[Any]
 Operand = str | Array
 """A computed value of the graph, or stored numbers."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One node: its operator, name and settings as text."""
-
-    op: str
-    name: str
-    settings: Mapping[str, str]
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean setting."""
-        return self.settings.get(key, str(default)).lower() in ("true", "1")
-
-    def number(self, key: str, default: float) -> float:
-        """Return a numeric setting."""
-        return float(self.settings.get(key, default))
-
-    def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a tuple setting such as ``(3, 3)``; empty means the default."""
-        text = self.settings.get(key, "")
-        if len(text) > 200:
-            raise UnreadableModel(f"{self.name!r} has a {key} of {len(text)} characters")
-        value = ast.literal_eval(text) if text else ()
-        found = (value,) if isinstance(value, int) else tuple(value)
-        return tuple(int(v) for v in found) or default
-
-    def pair(self, key: str, default: int) -> tuple[int, int]:
-        """Return a setting of two numbers."""
-        found = self.integers(key, (default, default))
-        if len(found) != 2:
-            raise UnsupportedModel(f"{self.op} {self.name!r} is not two-dimensional: {key} {found}")
-        return found[0], found[1]
 
 
 Operands = Sequence[Operand | None]
@@ -81,8 +47,12 @@ def _stored(layer: Layer, operands: Operands, place: int) -> Array:
     return operand
 
 
+_LAYOUTS = ("None", "NCHW")
+
+
 @_writes("Convolution", "Convolution_v1")
 def _convolution(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
+    layer.word("layout", *_LAYOUTS)
     pad = layer.pair("pad", 0)
     return layers.conv2d(
         graph,
@@ -165,6 +135,7 @@ def _pooling(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
     kind = kinds.get(layer.settings.get("pool_type", "max"))
     if kind is None:
         raise UnsupportedModel(f"Pooling {layer.name!r} is neither of maxima nor of means")
+    layer.word("layout", *_LAYOUTS)
     x = _value(graph, layer, operands)
     if layer.flag("global_pool", False):
         return layers.global_pool(graph, x, kind)
@@ -176,7 +147,7 @@ def _pooling(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
         layer.pair("kernel", 1),
         layer.pair("stride", 1),
         (*pad, *pad),
-        rounds_up=layer.settings.get("pooling_convention", "valid") == "full",
+        rounds_up=layer.word("pooling_convention", "valid", "full") == "full",
         counts_pads=layer.flag("count_include_pad", True),
         name=layer.name,
     )
@@ -274,7 +245,10 @@ def _transpose(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
 @_writes("mean", "sum")
 def _reduce(graph: GraphWriter, layer: Layer, operands: Operands) -> str:
     x = _value(graph, layer, operands)
-    axes = layer.integers("axis", tuple(range(len(graph.shape(x)))))
+    every = tuple(range(len(graph.shape(x))))
+    axes = layer.integers("axis", every)
+    if layer.flag("exclude", False) and axes != every:
+        axes = tuple(sorted(set(every) - {axis % len(every) for axis in axes}))
     keep = {"keepdims": int(layer.flag("keepdims", False))}
     if layer.op == "mean":
         return graph.add("ReduceMean", [x], {"axes": axes, **keep}, layer.name)

@@ -12,6 +12,7 @@ import numpy as np
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters import _layers as layers
 from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._ncnn_broadcasting import lined_up
 from onnxfr.exporters._ncnn_weights import SAME_UPPER, Layer, Stored, memory_shape
 
 _SAME_LOWER = -234
@@ -36,6 +37,9 @@ def _convolution(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Array
     filters, width = layer.integer(0, 0), layer.integer(1, 0)
     height = layer.integer(11, width)
     group = layer.integer(7, 1) if layer.kind == "ConvolutionDepthWise" else 1
+    if len(graph.shape(inputs[0])) == 2 and (height, width, group) == (1, 1, 1):
+        # after a global pooling ncnn has one axis left, and takes the layer for an InnerProduct
+        return _dense(graph, layer, inputs, stored)
     stride = (layer.integer(13, layer.integer(3, 1)), layer.integer(3, 1))
     dilation = (layer.integer(12, layer.integer(2, 1)), layer.integer(2, 1))
     left = layer.integer(4, 0)
@@ -129,7 +133,7 @@ def _prelu(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> 
 @_writes("Scale")
 def _scale(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
     if not stored:
-        return graph.add("Mul", list(inputs), name=layer.name)
+        return graph.add("Mul", lined_up(graph, inputs), name=layer.name)
     shift = stored[1] if len(stored) > 1 else None
     return layers.scale_shift(graph, inputs[0], stored[0], shift, layer.name)
 
@@ -178,7 +182,7 @@ def _binary(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) ->
     kind = layer.integer(0, 0)
     if kind not in _BINARY:
         raise UnsupportedModel(f"BinaryOp {layer.name!r} has the unknown kind {kind}")
-    values = list(inputs)
+    values = lined_up(graph, inputs)
     if layer.integer(1, 0):
         values.append(graph.weight(np.asarray(layer.number(2, 0.0), dtype=np.float32)))
     values = values[::-1] if kind in _REVERSED else values
@@ -283,4 +287,4 @@ def _normalize(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays)
 
 @_writes("MemoryData")
 def _memory(graph: GraphWriter, layer: Layer, inputs: Inputs, stored: Arrays) -> str:
-    return graph.weight(stored[0].reshape(memory_shape(layer)), layer.name)
+    return graph.weight(stored[0].reshape(1, *memory_shape(layer)), layer.name)

@@ -90,7 +90,7 @@ def _matmul(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
 
 _BINARY = {
     "Add": "Add", "Subtract": "Sub", "Multiply": "Mul", "Divide": "Div", "Maximum": "Max",
-    "Minimum": "Min", "Power": "Pow", "FloorMod": "Mod", "Mod": "Mod", "Equal": "Equal",
+    "Minimum": "Min", "Power": "Pow", "Equal": "Equal",
     "Greater": "Greater", "GreaterEqual": "GreaterOrEqual", "Less": "Less",
     "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalOr": "Or",
 }  # fmt: skip
@@ -98,14 +98,25 @@ _BINARY = {
 
 @writes(*_BINARY)
 def _binary(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
-    if layer.text("auto_broadcast", "numpy").lower() not in ("numpy", "none"):
-        raise UnsupportedModel(f"{layer}: broadcasts by {layer.text('auto_broadcast')!r}")
     return graph.add(_BINARY[layer.kind], _both(graph, layer, operands), name=layer.name)
+
+
+@writes("Mod", "FloorMod")
+def _remainder(graph: GraphWriter, layer: Layer, operands: Operands) -> Operand:
+    """Write a remainder: Mod has the dividend's sign, FloorMod the divisor's, of reals too."""
+    x, divisor = _both(graph, layer, operands)
+    rest = graph.add("Mod", [x, divisor], {"fmod": 1}, layer.name)
+    if layer.kind == "Mod":
+        return rest
+    # ONNX has the divisor's sign for whole numbers only
+    return graph.add("Mod", [graph.add("Add", [rest, divisor]), divisor], {"fmod": 1}, layer.name)
 
 
 def _both(graph: GraphWriter, layer: Layer, operands: Operands) -> list[str]:
     if len(operands) != 2:
         raise UnreadableModel(f"{layer}: expected two inputs, got {len(operands)}")
+    if layer.text("auto_broadcast", "numpy").lower() not in ("numpy", "none"):
+        raise UnsupportedModel(f"{layer}: broadcasts by {layer.text('auto_broadcast')!r}")
     return [named(graph, operand) for operand in operands]
 
 

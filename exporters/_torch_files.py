@@ -182,11 +182,11 @@ def _collect(loaded: object, reader: RestrictedUnpickler, container: str, size: 
         raise UnreadableModel(
             "the file holds no named tensors; expected a state dict or a pickled module"
         )
-    state = {key: spec.materialise() for key, spec in unpacked.items()}
     # Tied weights repeat once or twice, int8 grows four times; beyond that it is an attack.
-    total = sum(value.numel() * value.itemsize for value in state.values())
+    total = sum(spec.nbytes for spec in unpacked.values())
     if total > 16 * max(size, 1 << 20):
         raise UnsafeFile(f"{size} bytes of file claim to hold {total} bytes of weights")
+    state = {key: spec.materialise() for key, spec in unpacked.items()}
     return Checkpoint(state, tuple(notes), container, frozenset(reader.origins))
 
 

@@ -103,8 +103,19 @@ class TensorSpec:
     dtype: torch.dtype | None = None
     quantiser: tuple[Any, ...] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the real tensor has, told without making it."""
+        raw = self._view()
+        return raw.numel() * (raw.itemsize if self.quantiser is None else torch.float32.itemsize)
+
     def materialise(self) -> Tensor:
         """Return the real tensor, dequantised to float32 where it was quantised."""
+        raw = self._view()
+        return raw if self.quantiser is None else _dequantise(raw, self.quantiser)
+
+    def _view(self) -> Tensor:
+        """Return the stored numbers, which must lie within the storage; takes no memory."""
         values = self.storage.values
         if values is None:
             raise UnreadableModel(
@@ -122,8 +133,7 @@ class TensorSpec:
                 f"a tensor of shape {self.size} claims more than its storage of {len(values)} "
                 "values; the checkpoint is damaged or forged, fetch it again"
             )
-        tensor = values.as_strided(self.size, self.stride, self.offset)
-        return tensor if self.quantiser is None else _dequantise(tensor, self.quantiser)
+        return values.as_strided(self.size, self.stride, self.offset)
 
 
 def _dequantise(raw: Tensor, quantiser: tuple[Any, ...]) -> Tensor:
@@ -131,10 +141,16 @@ def _dequantise(raw: Tensor, quantiser: tuple[Any, ...]) -> Tensor:
     if kind == "per_tensor_affine":
         return (raw.to(torch.float32) - float(zero)) * float(scale)
     if kind.startswith("per_channel_affine"):
+        channels = raw.shape[int(axis[0])]
+        scales, zeros = (part.materialise().to(torch.float64) for part in (scale, zero))
+        # Numbers for more channels than there are would multiply the tensor by broadcasting.
+        if scales.numel() != channels or zeros.numel() != channels:
+            raise UnsafeFile(
+                f"{channels} channels are quantised by {scales.numel()} scales and {zeros.numel()} "
+                "zero points; the checkpoint is damaged or forged, fetch it again"
+            )
         shape = [1] * raw.ndim
-        shape[int(axis[0])] = -1
-        scales = scale.materialise().to(torch.float64).reshape(shape)
-        zeros = zero.materialise().to(torch.float64).reshape(shape)
-        exact: Tensor = (raw.to(torch.float64) - zeros) * scales
+        shape[int(axis[0])] = channels
+        exact: Tensor = (raw.to(torch.float64) - zeros.reshape(shape)) * scales.reshape(shape)
         return exact.to(torch.float32)
     raise UnreadableModel(f"quantisation scheme {kind!r} is not known; export from float weights")

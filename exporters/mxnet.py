@@ -16,7 +16,8 @@ import onnx
 
 from onnxfr.errors import UnreadableModel, UnsupportedModel
 from onnxfr.exporters._graph_writer import GraphWriter
-from onnxfr.exporters._mxnet_operators import OPERATORS, Array, Layer, Operand
+from onnxfr.exporters._mxnet_layer import Layer
+from onnxfr.exporters._mxnet_operators import OPERATORS, Array, Operand
 from onnxfr.exporters._mxnet_params import LIST_MAGIC, read_params
 from onnxfr.exporters.base import (
     Exported,

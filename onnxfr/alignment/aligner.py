@@ -15,7 +15,14 @@ import cv2
 import numpy as np
 
 from onnxfr.alignment.detector import Detector, Face, main_face
-from onnxfr.alignment.geometry import Matrix, Points, similarity_transform, transform_points, warp
+from onnxfr.alignment.geometry import (
+    Matrix,
+    Points,
+    similarity_transform,
+    transform_points,
+    warp,
+    well_spread,
+)
 from onnxfr.alignment.pool import ordered_map
 from onnxfr.alignment.templates import TEMPLATES, Size, Template, check_size
 from onnxfr.types import Pixels
@@ -102,6 +109,9 @@ class Aligner:
                 face,
                 len(faces),
             )
+        if not well_spread(face.landmarks):
+            reason = "the landmarks of the face found all coincide"
+            return Rejection(Outcome.NO_FACE, reason, face, len(faces))
         face = self.detector.refine(pixels, face)
         matrix = similarity_transform(face.landmarks, self.target)
         return AlignedFace(warp(pixels, matrix, self.size), matrix, face, len(faces))

@@ -23,6 +23,7 @@ from onnxfr.alignment.geometry import (
     Points,
     similarity_transform,
     warp,
+    well_spread,
 )
 from onnxfr.errors import AlignmentError
 from onnxfr.types import Pixels
@@ -97,6 +98,8 @@ class Detector:
         """Return the face with landmarks averaged over closer looks that confirm it."""
         for _ in range(_ROUNDS):
             closer = self._look_closer(pixels, face)
+            if not well_spread(closer.landmarks):
+                break
             settled = abs(_tilt(closer) - _tilt(face)) < _SETTLED
             face = closer
             if settled:

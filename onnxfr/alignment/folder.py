@@ -27,7 +27,7 @@ from onnxfr.alignment.manifest import (
     write_file,
 )
 from onnxfr.alignment.pool import ordered_map
-from onnxfr.data.images import SUFFIXES, decode
+from onnxfr.data import images
 from onnxfr.errors import DataError, StoreError
 from onnxfr.types import Pixels
 
@@ -110,33 +110,33 @@ def find_pictures(source: Path, target: Path) -> list[str]:
         raise DataError("expected two different folders, got the same one as source and target")
     files = sorted(
         path.relative_to(source).as_posix()
-        for path in source.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and path.is_file()
-        and inside not in path.resolve().parents
+        for path in images.find_pictures(source)
+        if inside not in path.resolve().parents
     )
     if not files:
         raise DataError(
-            f"{source} holds no pictures; expected files ending in {' '.join(SUFFIXES)}"
+            f"{source} holds no pictures; expected files ending in {' '.join(images.SUFFIXES)}"
         )
     return files
 
 
 def name_crops(files: Sequence[str], extension: str) -> dict[str, str]:
-    """Return each file's crop name; pictures that differ in suffix only keep theirs inside."""
-    shared = Counter(str(Path(file).with_suffix("")) for file in files)
+    """Return each file's crop name; pictures that differ in suffix only keep theirs inside.
 
-    def crop(file: str) -> str:
-        stem = Path(file).with_suffix("")
-        kept = file if shared[str(stem)] > 1 else stem.as_posix()
-        return kept + extension
-
-    return {file: crop(file) for file in files}
+    So does one that is named like another picture with a suffix added: without its own it would get
+    the name of that one's crop.
+    """
+    stems = {file: Path(file).with_suffix("").as_posix() for file in files}
+    shared = Counter(stems.values())
+    return {
+        file: (file if shared[stem] > 1 or stem in stems else stem) + extension
+        for file, stem in stems.items()
+    }
 
 
 def _align_file(path: Path, name: str, aligner: Aligner) -> Alignment:
     try:
-        pixels = decode(path.read_bytes(), name)
+        pixels = images.decode(path.read_bytes(), name)
     except (DataError, OSError) as error:
         return Rejection(Outcome.UNREADABLE, str(error))
     return aligner.align(pixels)

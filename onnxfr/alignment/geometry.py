@@ -21,14 +21,18 @@ Matrix = NDArray[np.float64]
 """``(..., 2, 3)`` affine map of column vectors (x, y, 1)."""
 
 
+def well_spread(points: Points) -> bool:
+    """Whether points are finite and do not all coincide, so that they define a similarity."""
+    return bool(np.isfinite(points).all() and (points.var(axis=-2).sum(-1) > 0).all())
+
+
 def similarity_transform(source: Points, target: Points) -> Matrix:
     """Return the rotation, scale and shift that best carry ``source`` onto ``target``.
 
     Leading dimensions broadcast: one template serves a whole stack of faces.
     """
     source, target = np.asarray(source, np.float64), np.asarray(target, np.float64)
-    spread = source.var(axis=-2).sum(-1) if np.isfinite(source).all() else np.zeros(1)
-    if not (spread > 0).all() or not np.isfinite(target).all():
+    if not well_spread(source) or not np.isfinite(target).all():
         raise AlignmentError(
             "expected finite points that do not all coincide, got degenerate landmarks; "
             "no similarity transform is defined by them"

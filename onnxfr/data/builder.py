@@ -58,11 +58,15 @@ class PairBuilder:
         return source.id
 
     def has_file(self, path: Path | str) -> bool:
-        """Tell whether a file exists, listing each folder once rather than asking per file."""
+        """Tell whether a file exists, listing each folder once rather than asking per file.
+
+        Only a regular file is one: reading a pipe that carries a picture's name would never end.
+        """
         folder, name = os.path.split(path)
         if folder not in self._listings:
             try:
-                self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - names only
+                with os.scandir(folder) as entries:
+                    self._listings[folder] = frozenset(e.name for e in entries if e.is_file())
             except OSError:
                 self._listings[folder] = frozenset()
         return name in self._listings[folder]

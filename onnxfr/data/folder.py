@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnxfr.data.builder import PairBuilder
 from onnxfr.data.drawing import NamePair, draw_genuine, draw_impostor
-from onnxfr.data.images import SUFFIXES
+from onnxfr.data.images import find_pictures
 from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.errors import DataError
@@ -65,11 +65,10 @@ def _find_people(builder: PairBuilder, root: Path) -> dict[str, list[str]]:
         for person in sorted(child for child in root.iterdir() if child.is_dir()):
             if person.name.startswith("."):
                 continue
-            for path in sorted(person.rglob("*")):
-                if path.suffix.lower() in SUFFIXES and path.is_file():
-                    name = path.relative_to(root).as_posix()
-                    builder.image(ImageSource(name, identity=person.name, path=path))
-                    people.setdefault(person.name, []).append(name)
+            for path in find_pictures(person):
+                name = path.relative_to(root).as_posix()
+                builder.image(ImageSource(name, identity=person.name, path=path))
+                people.setdefault(person.name, []).append(name)
             if person.name not in people:
                 builder.problem(person.name, "a folder without pictures")
     except OSError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -45,6 +46,21 @@ _TURNS: dict[int, Callable[[Pixels], Pixels]] = {
 }
 _BLOCK_PIXELS = 1 << 16
 """Pixels converted at a time: what a conversion holds besides is a few megabytes at any size."""
+
+
+def find_pictures(folder: Path) -> list[Path]:
+    """Return the pictures anywhere below a folder, sorted.
+
+    What begins with a dot is not meant to be seen: macOS puts a ``._x.png`` that is no picture
+    beside each ``x.png`` on foreign disks, and viewers keep thumbnails in hidden folders.
+    """
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
 
 
 def decode(blob: bytes, name: str) -> Pixels:

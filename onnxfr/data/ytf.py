@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from onnxfr.data.builder import PairBuilder, inside
-from onnxfr.data.images import SUFFIXES
+from onnxfr.data.images import find_pictures
 from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.data.text import Line, read_lines
@@ -48,7 +48,7 @@ def middle_frame(root: Path, video: str) -> str | None:
     name = inside("", video)
     if name is None or not (root / name).is_dir():
         return None
-    frames = [f.name for f in (root / name).iterdir() if f.suffix.lower() in SUFFIXES]
+    frames = [f.name for f in find_pictures(root / name) if f.parent == root / name]
     frames.sort(key=_numeric)
     return f"{name}/{frames[len(frames) // 2]}" if frames else None
 

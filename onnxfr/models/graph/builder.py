@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from onnxfr.errors import UnsafeFile
-from onnxfr.models.graph.values import BATCHES, Affine, Size, Value
+from onnxfr.models.graph.values import BATCHES, FAR, Affine, Value
 
 LARGEST_FOLDED_TENSOR = 2**28
+
+LARGEST_FAR_TENSOR = 2**20
+"""What grows beyond this in the largest trial batch is followed by its shape only."""
 
 _META = torch.device("meta")
 
@@ -47,18 +50,25 @@ _NOT_FROM_SHAPES = (RuntimeError, NotImplementedError, IndexError, ValueError, T
 
 
 class Builder:
-    """One network under construction."""
+    """One network under construction.
 
-    def __init__(self, image_shape: tuple[int, ...] | None) -> None:
+    Args:
+        image_shape: (C, H, W) if the file fixes them.
+        batch: the only batch size the file allows; None if it allows any. Other sizes are not tried
+            then: a graph of fixed batch need not make sense for them.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...] | None, batch: int | None = None) -> None:
         self.graph = fx.Graph()
         self._root = nn.Module()
         self._buffers: dict[int, tuple[Tensor, fx.Node]] = {}
         self._sizes: dict[Affine, fx.Node] = {}
         image = self.graph.placeholder("image")
         self._image = image
+        self._batches = BATCHES if batch is None else (batch,) * len(BATCHES)
         trials = None
         if image_shape is not None:
-            trials = tuple(torch.empty(n, *image_shape, device=_META) for n in BATCHES)
+            trials = tuple(torch.empty(n, *image_shape, device=_META) for n in self._batches)
         self.image = Value(trials, image)
         self.anchor = Value.constant_of(torch.empty(0))
         """An empty tensor that knows the network's float type and device."""
@@ -158,26 +168,18 @@ class Builder:
             return tensor.to(_META) if only_shapes else tensor
 
         def run(read: Callable[[Value], Tensor]) -> Any:
-            at = BATCHES[trial]
+            at = self._batches[trial]
             with torch.no_grad():
                 return function(*_fill(args, read, at), **_fill(kwargs, read, at))
 
         small = sum(value.trials[trial].numel() for value in values if value.trials) <= SMALL
         if not only_shapes and not (small and function in _MODEST):
-            self._refuse_giants(lambda: run(lambda value: tensor_of(value).to(_META)))
-        result = run(tensor_of)
-        return (result,) if isinstance(result, Tensor) else tuple(result)
-
-    @staticmethod
-    def _refuse_giants(shapes_only: Callable[[], Any]) -> None:
-        """Raise before a few bytes of a hostile file are unfolded into gigabytes."""
-        try:
-            with _META:
-                results = shapes_only()
-        except _NOT_FROM_SHAPES:
-            return
-        for result in [results] if isinstance(results, Tensor) else results:
-            refuse_giant(result.numel())
+            shapes = _shapes(lambda: run(lambda value: tensor_of(value).to(_META)))
+            largest = max((shape.numel() for shape in shapes), default=0)
+            if self._batches[trial] == FAR and largest > LARGEST_FAR_TENSOR:
+                return shapes
+            refuse_giant(largest)
+        return _several(run(tensor_of))
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -228,6 +230,22 @@ class Builder:
         return self._sizes[size]
 
 
+def _several(result: Any) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
+
+
+def _shapes(run: Callable[[], Any]) -> tuple[Tensor, ...]:
+    """Return results without content, nothing where shapes do not suffice.
+
+    So a few bytes of a hostile file can be refused before they are unfolded into gigabytes.
+    """
+    try:
+        with _META:
+            return _several(run())
+    except _NOT_FROM_SHAPES:
+        return ()
+
+
 def refuse_giant(count: int) -> None:
     """Raise if a constant would hold more numbers than any sensible network needs."""
     if count > LARGEST_FOLDED_TENSOR:
@@ -276,11 +294,3 @@ def _fill(argument: Any, tensor_of: Callable[[Value], Tensor], batch: int) -> An
     if isinstance(argument, dict):
         return {key: _fill(entry, tensor_of, batch) for key, entry in argument.items()}
     return argument
-
-
-def dimensions(shape: tuple[Size, ...] | None, start: int = 0) -> tuple[int, ...] | None:
-    """Return the sizes from ``start`` on if none of them depends on the batch."""
-    if shape is None:
-        return None
-    fixed = [size for size in shape[start:] if isinstance(size, int)]
-    return tuple(fixed) if len(fixed) == len(shape) - start else None

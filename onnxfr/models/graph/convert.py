@@ -55,7 +55,7 @@ class _Conversion:
                 f"expected a network with one input and an output, this one has {len(inputs)} "
                 f"inputs and {len(graph.output)} outputs; bring it to normal form first"
             )
-        self._builder = Builder(_image_shape(inputs[0]))
+        self._builder = Builder(_image_shape(inputs[0]), _fixed_batch(inputs[0]))
         scope: Scope = {inputs[0].name: self._builder.image}
         self._convert(graph, scope, depth=0)
         module = self._builder.finish(_look_up(scope, graph.output[0].name))
@@ -91,7 +91,9 @@ class _Conversion:
             raise UnsupportedOperator(
                 proto.op_type, version, node.name, f"{type(error).__name__}: {error}"
             ) from error
-        return [result] if isinstance(result, Value) else list(result)
+        results = [result] if isinstance(result, Value) else list(result)
+        _hand_on_types(proto, version, inputs, results)
+        return results
 
     def _branch(self, proto: onnx.NodeProto, node: Node, scope: Scope, depth: int) -> list[Value]:
         """Convert the branch of an If that is always taken."""
@@ -120,12 +122,18 @@ def _image_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     return sizes if sizes and all(size > 0 for size in sizes) else None
 
 
+def _fixed_batch(value: onnx.ValueInfoProto) -> int | None:
+    """Return the batch size if the file fixes it."""
+    dims = value.type.tensor_type.shape.dim
+    return dims[0].dim_value if dims and dims[0].dim_value > 0 else None
+
+
 def _rehearse(module: fx.GraphModule, value: onnx.ValueInfoProto) -> None:
     """Run once where the file fixes the size, so that what cannot run fails here and now."""
     shape = _image_shape(value)
     if shape is None:
         return
-    batch = value.type.tensor_type.shape.dim[0].dim_value or 1
+    batch = _fixed_batch(value) or 1
     try:
         with torch.no_grad():
             module(torch.zeros(batch, *shape))
@@ -133,6 +141,29 @@ def _rehearse(module: fx.GraphModule, value: onnx.ValueInfoProto) -> None:
         raise UnsupportedModel(
             f"the converted network cannot run on {batch} x {list(shape)}: {error}"
         ) from error
+
+
+def _hand_on_types(
+    proto: onnx.NodeProto, version: int, inputs: list[Value | None], results: list[Value]
+) -> None:
+    """Note the integer type of results where the operator keeps the type of its inputs.
+
+    Without it, integers carried in floats would be taken for reals behind the first Reshape.
+    """
+    if not any(value is not None and value.carried for value in inputs):
+        return
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version, _domain(proto.domain))
+    except onnx.defs.SchemaError:
+        return
+    types: dict[str, int] = {}
+    for place, value in enumerate(inputs):
+        formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+        if value is not None and value.carried:
+            types.setdefault(formal.type_str, value.carried)
+    for place, value in enumerate(results):
+        formal = schema.outputs[min(place, len(schema.outputs) - 1)]
+        value.elem_type = value.elem_type or types.get(formal.type_str, 0)
 
 
 def _look_up(scope: Scope, name: str) -> Value:

@@ -55,6 +55,18 @@ INTEGER_RANGES: dict[int, tuple[int, int]] = {
 }
 """The integers a quantised type can hold."""
 
+ELEM_TYPES: dict[torch.dtype, int] = {
+    torch.float32: TensorProto.FLOAT,
+    torch.float64: TensorProto.DOUBLE,
+    torch.bool: TensorProto.BOOL,
+    torch.int8: TensorProto.INT8,
+    torch.uint8: TensorProto.UINT8,
+    torch.int16: TensorProto.INT16,
+    torch.int32: TensorProto.INT32,
+    torch.int64: TensorProto.INT64,
+}
+"""The element type of a computed value that has no other note of it: that of its own width."""
+
 
 def type_name(elem_type: int) -> str:
     """Return ONNX's name of an element type, e.g. ``INT8``."""

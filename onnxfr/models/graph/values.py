@@ -16,8 +16,16 @@ from functools import cached_property
 import torch
 from torch import Tensor, fx
 
-BATCHES = (1, 2, 3, 7)
-"""Trial batch sizes: enough to refute a number that only looks linear in the batch size."""
+from onnxfr.models.graph.tensors import INTEGER_RANGES
+
+FAR = 1021
+
+BATCHES = (1, 2, 7, FAR)
+"""Trial batch sizes: enough to refute a number that only looks linear in the batch size.
+
+That a number does not depend on the batch is concluded from the trials, not proven. A prime larger
+than any batch in use is among them, so that what changes late (``N // 8``, ``min(N, 64)``) is seen.
+"""
 
 LARGEST_SHAPE_VECTOR = 64
 
@@ -55,6 +63,14 @@ def fit_all(trials: list[tuple[int, ...]]) -> tuple[Size, ...] | None:
     return tuple(size for size in sizes if size is not None) if None not in sizes else None
 
 
+def dimensions(shape: tuple[Size, ...] | None, start: int = 0) -> tuple[int, ...] | None:
+    """Return the sizes from ``start`` on if none of them depends on the batch."""
+    if shape is None:
+        return None
+    fixed = [size for size in shape[start:] if isinstance(size, int)]
+    return tuple(fixed) if len(fixed) == len(shape) - start else None
+
+
 Rescale = Callable[[Tensor, Tensor], "Value"]
 
 
@@ -70,11 +86,19 @@ class Whole:
 
 @dataclass(frozen=True)
 class Product:
-    """The layer behind a sum of products, which can be written again for other operands."""
+    """The layer behind a sum of products, which can be written again for other operands.
+
+    Args:
+        operands: what is multiplied, and what is added.
+        write: builds the layer for other operands.
+        axis: the axis of the result along which the units run.
+        units: the axis of the second operand along which they run.
+    """
 
     operands: tuple[Value, Value, Value | None]
     write: Callable[[Value, Value, Value | None], Value]
     axis: int
+    units: int
 
 
 @dataclass(eq=False)
@@ -142,6 +166,12 @@ class Value:
         if first.is_floating_point() or first.dim() > 1 or first.numel() > LARGEST_SHAPE_VECTOR:
             return None
         return fit_all([tuple(int(entry) for entry in trial.reshape(-1)) for trial in self.trials])
+
+    @property
+    def carried(self) -> int:
+        """The integer type of a value that the network carries in floats, 0 for any other."""
+        floating = self.dtype is not None and self.dtype.is_floating_point
+        return self.elem_type if floating and self.elem_type in INTEGER_RANGES else 0
 
     @property
     def dtype(self) -> torch.dtype | None:

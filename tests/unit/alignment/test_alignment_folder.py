@@ -13,12 +13,14 @@ import typer
 from typer.testing import CliRunner
 
 from onnxfr.alignment.aligner import Aligner
-from onnxfr.alignment.detector import Detector
+from onnxfr.alignment.detector import Detector, Face
 from onnxfr.alignment.folder import align_folder, find_pictures, name_crops
+from onnxfr.alignment.geometry import similarity_transform
 from onnxfr.alignment.manifest import JOURNAL, MANIFEST, read_entries
 from onnxfr.cli.align import align, parse_size
 from onnxfr.data.images import decode
 from onnxfr.errors import AlignmentError, DataError, SpecError, StoreError
+from onnxfr.types import Pixels
 
 
 @pytest.fixture
@@ -119,6 +121,8 @@ def test_names_never_collide_and_the_target_may_lie_inside(tmp_path: Path) -> No
     files = find_pictures(tmp_path, tmp_path / "out")
     assert files == ["a.jpg", "a.png", "b.jpg"]
     assert list(name_crops(files, ".png").values()) == ["a.jpg.png", "a.png.png", "b.png"]
+    odd = ("x.jpg", "x.png", "x.jpg.png", "x.jpg.png.png")
+    assert len(set(name_crops(odd, ".png").values())) == len(odd)
     with pytest.raises(DataError, match="same one"):
         find_pictures(tmp_path, tmp_path)
     empty = tmp_path / "empty"
@@ -154,3 +158,29 @@ def test_sizes_are_parsed_or_refused() -> None:
     for text in ("", "axb", "1x2x3", "-5"):
         with pytest.raises(SpecError, match="112x96"):
             parse_size(text)
+
+
+class Confused(Detector):
+    """Finds a face in every picture, all of whose landmarks coincide in some."""
+
+    def __init__(self) -> None:
+        self.sha256 = "confused"
+
+    def detect(self, pixels: Pixels) -> list[Face]:
+        points = np.array([[30, 30], [50, 30], [40, 40], [32, 50], [48, 50]], np.float64)
+        spread = 1.0 if pixels.max() > 0 else 0.0
+        return [Face((20.0, 20.0, 40.0, 40.0), 0.9, points * spread)]
+
+    def refine(self, pixels: Pixels, face: Face) -> Face:
+        similarity_transform(face.landmarks, face.landmarks)
+        return face
+
+
+def test_a_face_without_extent_rejects_its_picture_and_not_the_folder(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, level in (("a.pgm", 9), ("b.pgm", 0), ("c.pgm", 9)):
+        (source / name).write_bytes(b"P5 64 64 255\n" + bytes([level]) * 64 * 64)
+    result = align_folder(source, tmp_path / "out", Aligner(detector=Confused()))
+    assert [entry.outcome for entry in result.entries] == ["aligned", "no_face", "aligned"]
+    assert "coincide" in result.entries[1].reason

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 from onnxfr.data import folder
+from onnxfr.data.builder import PairBuilder
 from onnxfr.data.drawing import _unrank, draw_genuine, draw_impostor
+from onnxfr.data.images import find_pictures
 from onnxfr.data.pairs import open_pairs
 from onnxfr.errors import DataError
 
@@ -113,3 +116,24 @@ def test_real_faces(shared_data: Path) -> None:
     pairs = open_pairs(f"folder:{shared_data / 'lfw_250_fold1'},genuine=200", seed=5)
     assert len(pairs) == 400
     assert pairs.aligned is None
+
+
+def test_what_begins_with_a_dot_is_no_picture(faces: Path, draw: Draw) -> None:
+    expected = open_pairs(f"folder:{faces}").pair_ids()
+    (faces / "a" / "._0.png").write_bytes(b"\0\5\26\7 AppleDouble")
+    draw("faces/a/.thumbnails/0.png")
+    pairs = open_pairs(f"folder:{faces}")
+    assert pairs.pair_ids() == expected
+    assert pairs.problems == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_only_regular_files_count_as_pictures(faces: Path) -> None:
+    """A pipe named like a picture would be read for ever."""
+    os.mkfifo(faces / "a" / "pipe.png")
+    (faces / "a" / "folder.png").mkdir()
+    (faces / "a" / "link.png").symlink_to(faces / "a" / "0.png")
+    builder = PairBuilder("x")
+    names = ("0.png", "pipe.png", "folder.png", "link.png", "none.png")
+    assert [n for n in names if builder.has_file(faces / "a" / n)] == ["0.png", "link.png"]
+    assert "pipe.png" not in {path.name for path in find_pictures(faces)}

@@ -103,6 +103,14 @@ def test_ytf_takes_middle_frames_in_numeric_order(ytf: Path) -> None:
     ]
 
 
+def test_ytf_frames_that_begin_with_a_dot_do_not_count(ytf: Path) -> None:
+    root = ytf / "aligned_images_DB"
+    expected = middle_frame(root, "Ann_A/0")
+    for number in range(9):
+        (root / "Ann_A" / "0" / f"._{number}.jpg").write_bytes(b"AppleDouble")
+    assert middle_frame(root, "Ann_A/0") == expected
+
+
 def test_ytf_without_splits(ytf: Path) -> None:
     (ytf / "splits.csv").rename(ytf / "other.csv")
     with pytest.raises(DataError, match="splits=FILE"):

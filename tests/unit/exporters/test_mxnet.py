@@ -17,6 +17,9 @@ import torch.nn.functional as f
 from numpy.typing import NDArray
 
 from onnxfr.errors import SpecError, UnreadableModel, UnsupportedModel
+from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._mxnet_layer import Layer
+from onnxfr.exporters._mxnet_operators import OPERATORS
 from onnxfr.exporters._mxnet_params import read_params
 from onnxfr.exporters.mxnet import export_mxnet, read_symbol
 
@@ -134,3 +137,35 @@ def test_an_unknown_operator_is_named(tmp_path: Path) -> None:
     (tmp_path / SYMBOL.name).write_text(SYMBOL.read_text().replace("LeakyReLU", "Custom"))
     with pytest.raises(UnsupportedModel, match="operator Custom"):
         export_mxnet(tmp_path / SYMBOL.name, None, (16, 16))
+
+
+@pytest.mark.parametrize(
+    ("operator", "settings"),
+    [
+        ("Pooling", {"kernel": "(2, 2)", "pooling_convention": "same"}),
+        ("Pooling", {"kernel": "(2, 2)", "layout": "NHWC"}),
+        ("Pooling", {"global_pool": "True", "layout": "NHWC"}),
+        ("Convolution", {"kernel": "(1, 1)", "no_bias": "True", "layout": "NHWC"}),
+    ],
+)
+def test_settings_without_a_form_here_are_refused(operator: str, settings: dict[str, str]) -> None:
+    graph = GraphWriter("test")
+    operands = [graph.input("x", (3, 7, 7)), np.ones((4, 3, 1, 1), np.float32)]
+    with pytest.raises(UnsupportedModel, match="known here are"):
+        OPERATORS[operator](graph, Layer(operator, "layer", settings), operands)
+    # MXNet itself writes None for the layout that is the default
+    plain = {key: value for key, value in settings.items() if key != "pooling_convention"}
+    OPERATORS[operator](graph, Layer(operator, "layer", {**plain, "layout": "None"}), operands)
+
+
+@pytest.mark.parametrize("operator", ["mean", "sum"])
+@pytest.mark.parametrize("axes", ["(0, 1)", "(0, -3)"])
+def test_axes_may_name_what_is_kept(operator: str, axes: str) -> None:
+    graph = GraphWriter("test")
+    settings = {"axis": axes, "exclude": "True"}
+    value = OPERATORS[operator](
+        graph, Layer(operator, "layer", settings), [graph.input("x", (3, 16, 16))]
+    )
+    expected = getattr(pictures(), operator)((2, 3))
+    answer = run(graph.build({"y": value}), pictures())
+    np.testing.assert_allclose(answer, expected, rtol=1e-5)

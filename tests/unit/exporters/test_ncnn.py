@@ -103,3 +103,57 @@ def test_settings_with_lists_are_read() -> None:
     content = b"7767517\n1 1\nEltwise e 0 1 e 0=1 -23301=2,0.5,1.5\n"
     (layer,) = read_param(content)
     assert layer.settings == {0: (1.0,), 1: (0.5, 1.5)}
+
+
+GATES = {
+    "BinaryOp": ("InnerProduct fc 1 1 p fc 0=8 2=64", "BinaryOp y 2 1 c2 g y 0=2"),
+    "gate first": ("InnerProduct fc 1 1 p fc 0=8 2=64", "BinaryOp y 2 1 g c2 y 0=2"),
+    "Scale": ("InnerProduct fc 1 1 p fc 0=8 2=64", "Scale y 2 1 c2 g y 0=-233"),
+    "Convolution": ("Convolution fc 1 1 p fc 0=8 1=1 6=64", "BinaryOp y 2 1 c2 g y 0=2"),
+}
+
+
+@pytest.mark.parametrize("side", [16, 8])
+@pytest.mark.parametrize("kind", GATES)
+def test_a_gate_of_one_number_per_channel_scales_channels(
+    kind: str, side: int, tmp_path: Path
+) -> None:
+    """Squeeze and excitation; with as many channels as columns a wrong axis would fit too."""
+    inner, product = GATES[kind]
+    rows = [
+        f"Input data 0 1 data 0={side} 1={side} 2=3",
+        "Convolution c 1 1 data c 0=8 1=1 6=24",
+        "Split s 1 2 c c1 c2",
+        "Pooling p 1 1 c1 p 0=1 4=1",
+        inner,
+        "Sigmoid g 1 1 fc g",
+        product,
+    ]
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(8, 3)), rng.normal(size=(8, 8))
+    (tmp_path / "m.param").write_text(f"7767517\n{len(rows)} 8\n" + "\n".join(rows) + "\n")
+    parts = [bytes(4) + weight.astype("<f4").tobytes() for weight in (first, second)]
+    (tmp_path / "m.bin").write_bytes(b"".join(parts))
+    images = rng.normal(size=(1, 3, side, side)).astype(np.float32)
+    maps = np.einsum("oc,nchw->nohw", first, images)
+    gate = 1 / (1 + np.exp(-(maps.mean((2, 3)) @ second.T)))
+    answer = run(export_ncnn(tmp_path / "m.param").model, images)
+    np.testing.assert_allclose(answer, maps * gate[:, :, None, None], atol=1e-5)
+
+
+def test_a_stored_vector_is_one_number_per_channel(tmp_path: Path) -> None:
+    rows = [
+        "Input data 0 1 data 0=8 1=8 2=3",
+        "Convolution c 1 1 data c 0=8 1=1 6=24",
+        "MemoryData m 0 1 m 0=8",
+        "BinaryOp y 2 1 c m y 0=0",
+    ]
+    rng = np.random.default_rng(0)
+    weight, shift = rng.normal(size=(8, 3)), rng.normal(size=8)
+    (tmp_path / "m.param").write_text("7767517\n4 4\n" + "\n".join(rows) + "\n")
+    numbers = [part.astype("<f4").tobytes() for part in (weight, shift)]
+    (tmp_path / "m.bin").write_bytes(bytes(4) + b"".join(numbers))
+    images = rng.normal(size=(2, 3, 8, 8)).astype(np.float32)
+    answer = run(export_ncnn(tmp_path / "m.param").model, images)
+    maps = np.einsum("oc,nchw->nohw", weight, images)
+    np.testing.assert_allclose(answer, maps + shift[:, None, None], atol=1e-5)

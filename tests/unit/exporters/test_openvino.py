@@ -14,7 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from onnxfr.errors import OnnxfrError, UnreadableModel, UnsafeFile, UnsupportedModel
-from onnxfr.exporters._openvino_ir import parse_xml
+from onnxfr.exporters._graph_writer import GraphWriter
+from onnxfr.exporters._openvino_ir import Layer, parse_xml
+from onnxfr.exporters._openvino_operators import OPERATORS
 from onnxfr.exporters.openvino import export_openvino
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "exporters"
@@ -173,3 +175,26 @@ def test_small_files_cannot_ask_for_endless_memory(kind: str, tmp_path: Path) ->
     (tmp_path / "n.bin").write_bytes(content[:8] + np.int64(16).tobytes())
     made = export_openvino(tmp_path / "n.xml").model
     assert np.array_equal(run(made, pictures()), pictures() + 1)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("Mod", np.fmod), ("FloorMod", np.mod)])
+@pytest.mark.parametrize("divisor", [3.0, -3.0])
+def test_remainders_have_the_sign_openvino_gives_them(
+    kind: str, expected: np.ufunc, divisor: float
+) -> None:
+    graph = GraphWriter("test")
+    layer = Layer(0, "rest", kind, "opset1", {"auto_broadcast": "numpy"}, (), (), "")
+    x = graph.input("x", (3, 16, 16))
+    answer = OPERATORS[kind](graph, layer, [x, np.float32(divisor)])
+    assert isinstance(answer, str)
+    images = pictures() - 125.5
+    np.testing.assert_allclose(
+        run(graph.build({"y": answer}), images), expected(images, np.float32(divisor)), atol=1e-5
+    )
+    whole = graph.add("Cast", [x], {"to": onnx.TensorProto.INT64})
+    answer = OPERATORS[kind](graph, layer, [whole, np.int64(divisor)])
+    assert isinstance(answer, str)
+    numbers = images.astype(np.int64)
+    np.testing.assert_array_equal(
+        run(graph.build({"z": answer}), images), expected(numbers, np.int64(divisor))
+    )

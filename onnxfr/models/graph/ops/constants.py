@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from onnx import TensorProto
 from torch import Tensor
@@ -11,7 +13,13 @@ from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.layout import Numbers, as_list
 from onnxfr.models.graph.ops.rounding import integer_through
 from onnxfr.models.graph.rules import operator
-from onnxfr.models.graph.tensors import COMPUTE_TYPES, INTEGER_RANGES, TORCH_TYPES, type_name
+from onnxfr.models.graph.tensors import (
+    COMPUTE_TYPES,
+    ELEM_TYPES,
+    INTEGER_RANGES,
+    TORCH_TYPES,
+    type_name,
+)
 from onnxfr.models.graph.values import Value
 
 _QUANTISED = (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8, TensorProto.UINT8)
@@ -132,10 +140,9 @@ def cast_like(node: Node) -> Value:
     target = node[1]
     if target.elem_type:
         return _converted(node, target.elem_type)
-    for elem_type, dtype in TORCH_TYPES.items():
-        if dtype == target.dtype:
-            return _converted(node, elem_type)
-    raise node.unsupported("the type to cast to is not known before the network runs")
+    if target.dtype not in ELEM_TYPES:
+        raise node.unsupported("the type to cast to is not known before the network runs")
+    return _converted(node, ELEM_TYPES[target.dtype])
 
 
 def _dtype(node: Node, elem_type: int) -> torch.dtype | None:
@@ -149,7 +156,9 @@ def _dtype(node: Node, elem_type: int) -> torch.dtype | None:
 
 def _converted(node: Node, elem_type: int) -> Value:
     x, dtype = node[0], _dtype(node, elem_type)
-    if dtype is None:
+    if dtype is None and x.carried:
+        result = replace(x)
+    elif dtype is None:
         result = x if x.dtype is torch.float32 else node.emit(as_float, x, node.builder.anchor)
     elif elem_type in _QUANTISED and x.constant is None and x.dtype is torch.float32:
         result = node.emit_like_input(integer_through, x, *INTEGER_RANGES[elem_type])

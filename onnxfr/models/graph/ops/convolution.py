@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxfr.models.graph.builder import dimensions
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.windows import Window, read_window
 from onnxfr.models.graph.rules import MICROSOFT, operator
-from onnxfr.models.graph.values import Product, Value
+from onnxfr.models.graph.values import Product, Value, dimensions
 
 _CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _SPREAD = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
@@ -61,7 +60,7 @@ def conv(node: Node) -> Value:
     """Convolution in one to three dimensions."""
     result = convolved(node, node[0], node[1], node.get(2))
     operands = (node[0], node[1], node.get(2))
-    result.product = Product(operands, lambda x, w, b: convolved(node, x, w, b), axis=1)
+    result.product = Product(operands, lambda x, w, b: convolved(node, x, w, b), axis=1, units=0)
     return result
 
 

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from onnxfr.models.graph.builder import modest
 from onnxfr.models.graph.node import Node
+from onnxfr.models.graph.ops.rounding import integer_through
 from onnxfr.models.graph.rules import Rule, operator
+from onnxfr.models.graph.tensors import INTEGER_RANGES
 from onnxfr.models.graph.values import Value
 
 UNARY: dict[str, Callable[..., Tensor]] = {
@@ -72,8 +74,17 @@ def binary(node: Node, function: Callable[..., Tensor]) -> Value:
 
 
 def arithmetic(node: Node, function: Callable[..., Tensor]) -> Value:
-    """Write a broadcasting function of two values that keeps their type."""
-    return node.builder.emit_broadcast(function, node[0], plain(node[1], node[0]))
+    """Write a broadcasting function of two values that keeps their type.
+
+    Whole numbers carried in floats are cut and wrapped into their type's range, as integers are.
+    """
+    result = node.builder.emit_broadcast(function, node[0], plain(node[1], node[0]))
+    elem_type = node[0].carried or node[1].carried
+    if elem_type:
+        low, high = INTEGER_RANGES[elem_type]
+        result = node.builder.emit_shaped(result, integer_through, result, low, high)
+        result.elem_type = elem_type
+    return result
 
 
 @operator("Add", since=7)

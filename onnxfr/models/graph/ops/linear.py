@@ -49,7 +49,8 @@ def gemm(node: Node) -> Value:
             b = node.emit(torch.transpose, b, 0, 1) if across else b
             return node.emit(weighted_product, a, b, c, 1.0, 1.0)
 
-        result.product = Product((node[0], node[1], node.get(2)), write, axis=1)
+        operands = (node[0], node[1], node.get(2))
+        result.product = Product(operands, write, axis=1, units=0 if across else 1)
     return result
 
 
@@ -66,7 +67,7 @@ def _gemm(node: Node) -> Value:
         units = weight.shape[0]
         if bias is None:
             return _Dense(node, a).write(weight, None)
-        if bias.numel() in (1, units) and bias.shape[-1:] in ((), (1,), (units,)):
+        if bias.numel() == 1 or (bias.numel() == units and bias.shape[-1] == units):
             return _Dense(node, a).write(weight, (bias * beta).reshape(-1).expand(units))
     if node.integer("transB", 0):
         b = node.emit(torch.transpose, b, 0, 1)
@@ -94,7 +95,9 @@ def matmul(node: Node) -> Value:
     else:
         result = node.emit(torch.matmul, node[0], node[1])
     operands = (node[0], node[1], None)
-    result.product = Product(operands, lambda a, b, _: node.emit(torch.matmul, a, b), axis=-1)
+    result.product = Product(
+        operands, lambda a, b, _: node.emit(torch.matmul, a, b), axis=-1, units=-1
+    )
     return result
 
 

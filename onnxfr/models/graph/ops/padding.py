@@ -48,13 +48,18 @@ def padded(x: Tensor, pads: Numbers, value: float, axes: Numbers | None, mode: s
 
 
 def _sources(x: Tensor, axis: int, begin: int, end: int, mode: str) -> Tensor:
-    """Return which entry of an axis each entry of the padded axis repeats."""
-    size = x.shape[axis]
-    places = torch.arange(-begin, size + end, device=x.device)
+    """Return which entry of an axis each entry of the padded axis repeats.
+
+    Negative amounts cut first: what was cut off is not repeated at the other end.
+    """
+    first = max(-begin, 0)
+    size = x.shape[axis] + min(end, 0) - first
+    places = torch.arange(-max(begin, 0), size + max(end, 0), device=x.device)
     if mode == "edge":
-        return places.clamp(0, size - 1)
+        return first + places.clamp(0, size - 1)
     if mode == "wrap":
-        return places.remainder(size)
+        return first + places.remainder(size)
     period = max(2 * (size - 1), 1)
     folded = places.remainder(period)
-    return torch.minimum(folded, period - folded) if size > 1 else torch.zeros_like(places)
+    folded = torch.minimum(folded, period - folded) if size > 1 else torch.zeros_like(places)
+    return first + folded

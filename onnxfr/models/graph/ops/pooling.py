@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxfr.models.graph.builder import dimensions
 from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.windows import Window, read_window
 from onnxfr.models.graph.rules import operator
-from onnxfr.models.graph.values import Value
+from onnxfr.models.graph.values import Value, dimensions
 
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVERAGE: dict[int, Callable[..., Tensor]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -37,14 +36,14 @@ def _stretched(node: Node, x: Value, window: Window) -> Window:
         steps = -(-(size + begin + end - window.reach[i]) // stride)
         if steps * stride >= size + begin:
             steps -= 1
-        ends.append(max(steps * stride + window.reach[i] - size - begin, 0))
+        ends.append(max(steps * stride + window.reach[i] - size - begin, min(end, 0)))
     return replace(window, ends=tuple(ends))
 
 
 def _fitted(x: Value, window: Window) -> bool:
-    """Whether torch's own padding, at most half the kernel and alike at both ends, will do."""
+    """Whether torch's own padding, up to half the kernel and alike at both ends, will do."""
     return window.even and all(
-        2 * begin <= size for begin, size in zip(window.begins, window.kernel, strict=True)
+        0 <= 2 * begin <= size for begin, size in zip(window.begins, window.kernel, strict=True)
     )
 
 
@@ -54,7 +53,7 @@ def max_pool(node: Node) -> Value:
     if node.outputs > 1 and any(node.wanted[1:]):
         raise node.unsupported("the places of the maxima are asked for")
     x = node[0]
-    window = _stretched(node, x, read_window(node, x, None))
+    window = _stretched(node, x, read_window(node, x, pools=True))
     padding = window.begins
     if not _fitted(x, window):
         x = node.emit(F.pad, x, window.pad_order, "constant", -torch.inf)
@@ -71,8 +70,10 @@ def average_pool(node: Node) -> Value:
 
 def averaged(node: Node, x: Value) -> Value:
     """Write the average pooling that a node's attributes describe."""
-    asked = read_window(node, x, None)
+    asked = read_window(node, x, pools=True)
     window = _stretched(node, x, asked)
+    if any(cut < 0 and end > cut for cut, end in zip(asked.ends, window.ends, strict=True)):
+        raise node.unsupported("ceil_mode asks for windows over what auto_pad cuts off")
     whole = bool(node.integer("count_include_pad", 0))
     simple = window == asked and _fitted(x, window) and set(window.dilations) == {1}
     if simple:
@@ -123,7 +124,7 @@ def window_sums(
 def lp_pool(node: Node) -> Value:
     """p-norm of each window."""
     x = node[0]
-    window = _stretched(node, x, read_window(node, x, None))
+    window = _stretched(node, x, read_window(node, x, pools=True))
     return node.emit(lp_windows, _padded(node, x, window), node.integer("p", 2), *_sliding(window))
 
 

@@ -14,15 +14,11 @@ from onnxfr.models.graph.node import Node
 from onnxfr.models.graph.ops.convolution import convolved
 from onnxfr.models.graph.ops.rounding import round_through
 from onnxfr.models.graph.rules import MICROSOFT, operator
-from onnxfr.models.graph.tensors import INTEGER_RANGES, type_name
+from onnxfr.models.graph.tensors import ELEM_TYPES, INTEGER_RANGES, type_name
 from onnxfr.models.graph.values import Product, Value, Whole
 
-_BY_DTYPE = {
-    torch.uint8: TensorProto.UINT8,
-    torch.int8: TensorProto.INT8,
-    torch.int16: TensorProto.INT16,
-    torch.int32: TensorProto.INT32,
-}
+_STEP_TOLERANCE = 1e-5
+"""How far the stored scale of a bias may be from the product it was rounded from, relatively."""
 
 
 def spread(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
@@ -63,7 +59,8 @@ def quantized(
 def integer_range(node: Node, zero: Value | None, elem_type: int = 0) -> tuple[int, int, int]:
     """Return the element type of a quantised result and the numbers it can hold."""
     if zero is not None:
-        elem_type = zero.elem_type or _BY_DTYPE.get(zero.dtype or torch.uint8, 0)
+        own = ELEM_TYPES[zero.dtype or torch.uint8]
+        elem_type = zero.elem_type or (own if own in INTEGER_RANGES else 0)
     elem_type = elem_type or TensorProto.UINT8
     if elem_type not in INTEGER_RANGES:
         raise node.unsupported(f"quantises to {type_name(elem_type)}, expected integers")
@@ -101,20 +98,42 @@ def _exact(node: Node, product: Product, zero: Value | None) -> Value | None:
     """Take a layer between dequantised operands and a quantised result in whole numbers.
 
     Onnxruntime merges such a layer into its integer kernel; rounding float sums instead would
-    differ by one step here and there, which a deep network amplifies.
+    differ by one step here and there, which a deep network amplifies. None where the whole numbers
+    cannot simply be multiplied and added.
     """
     first, second, bias = product.operands
     parts = [value.whole for value in (first, second, bias) if value is not None]
-    if any(part is None for part in parts):
-        return None
     whole = [part for part in parts if part is not None]
-    if whole[0].scale.rank != 0:
+    if len(whole) < len(parts) or not _same_steps(whole, second, product.units):
         return None
     like = node.builder.anchor
     numbers = [node.emit(centred, w.numbers, w.zero, like, w.axis) for w in whole]
     sums = product.write(numbers[0], numbers[1], numbers[2] if bias is not None else None)
     scales = (whole[0].scale, whole[1].scale, node[1])
     return _requantized(node, sums, scales, zero, product.axis)
+
+
+def _same_steps(whole: list[Whole], weight: Value, units: int) -> bool:
+    """Whether all sums of a unit count in steps of one size, its bias too.
+
+    Nothing in a file ties the scale of the bias to the product of the other two; without checking
+    it, whole numbers of different worth would be added.
+    """
+    first, second, *bias = whole
+    if first.scale.rank != 0 or second.scale.shape is None:
+        return False
+    if second.scale.shape not in ((), (1,)):
+        rank = weight.rank
+        if rank is None or second.axis % rank != units % rank:
+            return False
+    if not bias:
+        return True
+    scales = [part.scale.constant for part in (first, second, bias[0])]
+    known = [scale.double().reshape(-1) for scale in scales if scale is not None]
+    if len(known) < len(scales):
+        return False
+    step = known[0] * known[1]
+    return bool(torch.isclose(known[2], step, rtol=_STEP_TOLERANCE, atol=0.0).all())
 
 
 @operator("DynamicQuantizeLinear", since=11)

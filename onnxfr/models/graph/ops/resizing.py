@@ -1,11 +1,14 @@
 """Resize and Upsample as one matrix per axis, so that every mode is exact and differentiable.
 
-Coordinates are worked out in float32 as onnxruntime does: at a tie the last bit picks the pixel.
+Coordinates are worked out in float32 (for ``half_pixel_symmetric`` partly in float64) as
+onnxruntime does: near a tie the last bits pick the pixel. Like onnxruntime, a resize to the same
+size copies, whatever its factors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import torch
@@ -27,6 +30,8 @@ _COORDINATES = (
     "tf_crop_and_resize",
 )
 _ROUNDINGS = ("round_prefer_ceil", "floor", "ceil")
+_TIE = 1e-6
+"""How near to the middle between two pixels onnxruntime takes a place for the middle itself."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Axis:
             case "half_pixel_symmetric":
                 adjust = np.float32(target) / (scale * np.float32(size))
                 offset = np.float32(size) / 2 * (1 - adjust)
-                return offset + (i + half) / scale - half
+                wide = np.float64(offset) + (i + 0.5).astype(np.float64) / np.float64(scale) - 0.5
+                return wide.astype(np.float32)
         if self.coordinates == "pytorch_half_pixel" and target == 1:
             return 0 * i
         return (i + half) / scale - half
@@ -77,13 +83,14 @@ class Axis:
     def nearest(self) -> NDArray[np.int64]:
         """Return which entry of the input each entry of the result repeats."""
         x = self.places()
+        tie = np.abs(x - np.floor(x) - np.float32(0.5)) <= _TIE
         match self.rounding:
             case "simple":
                 picked = np.ceil(x) if self.scale < 1 else np.trunc(x)
             case "round_prefer_floor":
-                picked = np.ceil(x - np.float32(0.5))
+                picked = np.where(tie, np.floor(x), np.round(x))
             case "round_prefer_ceil":
-                picked = np.floor(x + np.float32(0.5))
+                picked = np.where(tie, np.ceil(x), np.round(x))
             case "floor":
                 picked = np.floor(x)
             case _:
@@ -158,7 +165,7 @@ def _resized(node: Node, scales: tuple[float, ...] | None, sizes: tuple[Size, ..
     rule = _rule(node)
     crops = rule.coordinates == "tf_crop_and_resize"
     region = node.constant(1, "region").tolist() if crops else [0.0] * len(axes) + [1.0] * len(axes)
-    result = x
+    plans: list[tuple[int, Axis]] = []
     for i, axis in enumerate(axes):
         size, target = x.shape[axis], None if sizes is None else sizes[i]
         begin, end = region[i], region[i + len(axes)]
@@ -172,8 +179,10 @@ def _resized(node: Node, scales: tuple[float, ...] | None, sizes: tuple[Size, ..
             factor = target / size
         target = int(np.floor(np.float32(size) * np.float32(factor))) if target is None else target
         plan = replace(rule, size=size, target=target, scale=factor, begin=begin, end=end)
-        result = _along(node, result, axis, plan)
-    return result
+        plans.append((axis, plan))
+    if not crops and all(plan.target == plan.size for _, plan in plans):
+        return x
+    return reduce(lambda value, step: _along(node, value, *step), plans, x)
 
 
 def _rule(node: Node) -> Axis:

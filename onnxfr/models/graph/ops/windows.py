@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxfr.models.graph.builder import dimensions
 from onnxfr.models.graph.node import Node
-from onnxfr.models.graph.values import Value
+from onnxfr.models.graph.values import Value, dimensions
 
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window; ``begins`` and ``ends`` are the pads of each spatial axis."""
+    """A sliding window; ``begins`` and ``ends`` are the pads of each spatial axis.
+
+    A negative pad cuts.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -47,7 +49,9 @@ class Window:
         return tuple((size - 1) * step + 1 for size, step in pairs)
 
 
-def read_window(node: Node, x: Value, kernel: tuple[int, ...] | None) -> Window:
+def read_window(
+    node: Node, x: Value, kernel: tuple[int, ...] | None = None, *, pools: bool = False
+) -> Window:
     """Read a node's window; ``kernel`` is taken where the node itself names none."""
     kernel = node.integers("kernel_shape") or kernel
     if not kernel:
@@ -62,18 +66,25 @@ def read_window(node: Node, x: Value, kernel: tuple[int, ...] | None) -> Window:
     if not rank == len(strides) == len(dilations) == len(pads) / 2 or min(strides) < 1:
         raise node.unsupported("strides, dilations and pads do not fit the kernel")
     window = Window(kernel, strides, dilations, pads[:rank], pads[rank:])
-    return _same_size(node, x, window, mode) if mode.startswith("SAME") else window
+    return _same_size(node, x, window, mode, pools) if mode.startswith("SAME") else window
 
 
-def _same_size(node: Node, x: Value, window: Window, mode: str) -> Window:
-    """Pad so that the result is ceil(size / stride) wide."""
+def _same_size(node: Node, x: Value, window: Window, mode: str, pools: bool) -> Window:
+    """Pad so that the result is ceil(size / stride) wide.
+
+    The specification counts the dilated kernel, and so does onnxruntime where it convolves. Where
+    it pools it counts the kernel without its dilation, and cuts where the stride is longer.
+    """
     sizes = dimensions(x.shape, 2)
     if sizes is None:
         raise node.unsupported("auto_pad needs an input of fixed size")
+    extents = window.kernel if pools else window.reach
     begins, ends = [], []
-    for size, reach, stride in zip(sizes, window.reach, window.strides, strict=True):
-        total = max(0, (-(-size // stride) - 1) * stride + reach - size)
-        less, more = total // 2, total - total // 2
-        begins.append(less if mode == "SAME_UPPER" else more)
-        ends.append(more if mode == "SAME_UPPER" else less)
+    for size, extent, stride in zip(sizes, extents, window.strides, strict=True):
+        total = (-(-size // stride) - 1) * stride + extent - size
+        total = total if pools else max(0, total)
+        odd = 0 if mode == "SAME_UPPER" else 1
+        begin = int((total + odd) / 2)  # halves towards zero, as C does
+        begins.append(begin)
+        ends.append(total - begin)
     return Window(window.kernel, window.strides, window.dilations, tuple(begins), tuple(ends))

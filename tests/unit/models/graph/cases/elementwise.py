@@ -20,6 +20,12 @@ def cases(case: Any, op: Any, x: Any) -> None:
     for name in ("Acos", "Asin", "Atanh", "Tan"):
         case(op(name, x), since=9, low=-0.9, high=0.9)
     case(op("Acosh", x), since=9, low=1.2)
+    whole = {"since": 14, "low": 0, "high": 120, "through": True}
+    for to, kind in ((2, np.uint8), (3, np.int8)):
+        for name in ("Add", "Sub", "Mul", "Div"):
+            # past a Reshape, where nothing but the operator's definition tells the type
+            narrow = op("Reshape", op("Cast", x, to=to), np.array([0, -1], i64))
+            case(op("Cast", op(name, narrow, kind(100 if name == "Add" else 7)), to=1), **whole)
     case(op("Ceil", x), grad=False)
     case(op("Floor", x), grad=False)
     case(op("Sign", x), since=9, grad=False)

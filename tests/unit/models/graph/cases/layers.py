@@ -84,6 +84,16 @@ def poolings(case: Any, op: Any, x: Any) -> None:
         case(op("AveragePool", x, ceil_mode=1, count_include_pad=1, **attributes), since=19)
     case(op("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2]), since=10)
     case(op("AveragePool", x, kernel_shape=[2, 2], dilations=[2, 2]), since=19)
+    for mode in ("SAME_UPPER", "SAME_LOWER"):
+        # where onnxruntime's pads are not those of the specification
+        dilated = {"kernel_shape": [2, 3], "dilations": [2, 2], "auto_pad": mode}
+        case(op("MaxPool", x, strides=[1, 2], **dilated), since=10)
+        case(op("AveragePool", x, strides=[1, 2], **dilated), since=19)
+        case(op("LpPool", x, p=1, strides=[1, 2], **dilated), since=18)
+        short = {"kernel_shape": [1, 2], "strides": [3, 3], "auto_pad": mode}
+        case(op("AveragePool", x, **short), since=19, shape=(3, 9, 9))
+        case(op("AveragePool", x, ceil_mode=1, **short), since=19, shape=(3, 9, 9))
+        case(op("LpPool", x, p=1, **short), since=11, shape=(3, 9, 9))
     case(op("MaxPool", x, kernel_shape=[3]), shape=(3, 8))
     case(op("AveragePool", x, kernel_shape=[3], pads=[1, 1]), shape=(3, 8))
     case(op("LpPool", x, kernel_shape=[2, 2], p=1))

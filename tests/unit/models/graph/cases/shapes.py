@@ -80,6 +80,8 @@ def padding(case: Any, op: Any, x: Any) -> None:
     case(op("Pad", x, i64([0, 1, -1, 0, 0, 0, -1, 2]), f32(0.4)), since=11)
     case(op("Pad", x, i64([2, 1]), f32(0.4), i64([2])), since=18)
     case(op("Pad", x, i64(pads), mode="wrap"), since=19)
+    for mode in ("wrap", "edge", "reflect"):
+        case(op("Pad", x, i64([0, 0, -1, 2, 0, 0, 2, -3]), mode=mode), since=19)
 
 
 def indices(case: Any, op: Any, x: Any) -> None:
@@ -189,9 +191,16 @@ def constants(case: Any, op: Any, x: Any) -> None:
     case(op("Cast", x, to=9), grad=False)
     case(op("Cast", op("Cast", x, to=2), to=1), low=0, high=255, through=True)
     case(op("Cast", op("Cast", x, to=3), to=1), low=-127, high=127, through=True)
+    for to in (2, 3):
+        real = op("Cast", op("Cast", x, to=to), to=1)
+        case(op("Mul", real, f32(0.1)), low=0, high=127, through=True, label="real again")
     case(op("CastLike", op("Greater", x, f32(0.2)), x), since=15, grad=False)
     case(op("CastLike", x, np.int32(1)), since=15, grad=False)
     case(op("Gather", x, op("CastLike", f32([1.0]), i64(1)), axis=1), since=15)
+    for kind in (np.int8, np.uint8):
+        derived = op("Reshape", np.array([1, 2], kind), i64([2, 1]))
+        narrow = op("CastLike", x, derived)
+        case(op("Cast", narrow, to=1), since=15, low=0, high=120, through=True)
 
 
 def resizing(case: Any, op: Any, x: Any) -> None:
@@ -211,6 +220,10 @@ def resizing(case: Any, op: Any, x: Any) -> None:
             for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
                 spec = {"nearest_mode": rounding, "coordinate_transformation_mode": way}
                 case(op("Resize", x, f32([]), scales, **spec), since=13, until=13)
+        for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+            way = {"coordinate_transformation_mode": "half_pixel_symmetric"}
+            near = op("Resize", x, None, scales, nearest_mode=rounding, **way)
+            case(near, since=19, shape=(3, 7, 9))
         spec = {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}
         case(op("Resize", x, None, scales, **spec), since=19)
         case(op("Resize", x, None, scales, mode="cubic", exclude_outside=1), since=13, atol=1e-5)
@@ -218,6 +231,8 @@ def resizing(case: Any, op: Any, x: Any) -> None:
             case(op("Resize", x, None, scales, mode=mode, antialias=1), since=18, atol=1e-5)
             outside = {"antialias": 1, "exclude_outside": 1}
             case(op("Resize", x, None, scales, mode=mode, **outside), since=18, atol=1e-5)
+    for mode in ("nearest", "linear", "cubic"):
+        case(op("Resize", x, None, f32([1, 1, 1.1, 1.1]), mode=mode), since=13)
     batch = op("Slice", op("Shape", x), i64([0]), i64([2]))
     wanted = op("Concat", batch, i64([8, 4]), axis=0)
     case(op("Resize", x, f32([]), f32([]), wanted, mode="linear"), since=11)
