@@ -169,9 +169,9 @@ def measure_all(names: list[str], plan: list[tuple[bool, int]], rows: Path | Non
     found: list[Row] = [json.loads(line) for line in known]
     done = {(row["architecture"], row["dynamo"], row["opset"]) for row in found}
     for name in names:
-        todo = [(dynamo, opset) for dynamo, opset in plan if (name, dynamo, opset) not in done]
-        module = random_network(name) if todo else nn.Identity()
-        for dynamo, opset in todo:
+        missing = [(dynamo, opset) for dynamo, opset in plan if (name, dynamo, opset) not in done]
+        module = random_network(name) if missing else nn.Identity()
+        for dynamo, opset in missing:
             row = measure(name, module, dynamo, opset)
             print(json.dumps(row)[:300], flush=True)
             found.append(row)
