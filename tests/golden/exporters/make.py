@@ -3,6 +3,9 @@
 Run in a throw-away environment with numpy, ncnn and OpenCV 4, and with TensorFlow.js installed for
 Node in the folder given: ``python make.py NODE_FOLDER``. MXNet does not install any more and dlib
 cannot be given a network from Python; their tests compute the answers themselves.
+
+It is one file on purpose: four of the five formats hold the same weights, and it is carried alone
+into that environment.
 """
 
 from __future__ import annotations

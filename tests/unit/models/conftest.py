@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.cli.app import run
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 SIZE = (32, 24)
 
 
@@ -111,3 +113,19 @@ def onnxfr(
         return Outcome(code, seen.out, seen.err)
 
     return call
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ONNXFR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder pip looks in instead of any index."""
+    folder = tmp_path / "links"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
