@@ -12,9 +12,10 @@ more calls replays the answers that the journal holds and goes on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
+from pydantic import Field
 
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.attacks import make_attack
@@ -26,6 +27,7 @@ from onnxfr.evaluators.attacked import check_needs
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of, clean_threshold
+from onnxfr.evaluators.white_box import Budget
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.runs.cells import Cell, Cost, ModelRef, chunks, take_rows
@@ -65,20 +67,26 @@ class Api(Evaluator):
     attacks: tuple[str, ...] = ("evolutionary",)
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)
     norm: Norm = "l2"
-    eps: float = 8 / 255
-    max_queries: int = 200
-    attacked_pairs: int = 10
+    eps: Budget = 8 / 255
+    max_queries: Annotated[int, Field(ge=1)] = 200
+    attacked_pairs: Annotated[int, Field(ge=0)] = 10
     threshold: str = ""
     align: Literal["auto", "yes", "no"] = "auto"
-    jpeg: int | None = None
-    recheck: int = 10
+    jpeg: Annotated[int, Field(ge=1, le=100)] | None = None
+    recheck: Annotated[int, Field(ge=0)] = 10
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return cells for the clean pairs, for each attack and goal, and for asking again."""
         for name in self.attacks:
-            if make_attack(name).access > Access.DECISION:
+            attack = make_attack(name)
+            if attack.access > Access.DECISION:
                 raise SpecError(f"{name} asks for more than decisions; an API gives no more")
-        check_needs(make_attack(name) for name in self.attacks)
+            if self.norm not in attack.norms:
+                raise SpecError(
+                    f"{name} works in {' or '.join(attack.norms)}, not in {self.norm}; choose "
+                    "another attack or norm"
+                )
+            check_needs((attack,))
         shared = {
             "align": self.align,
             "threshold": self.threshold or f"fmr={context.fmr!r}",

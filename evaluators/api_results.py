@@ -17,6 +17,8 @@ from onnxfr.threat import write_eps
 
 _QUERIES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 _ANSWERED = ("judged", "rejected", "invalid")
+_ROUNDING = 1e-6
+"""A change of exactly the budget, in grey levels, may be a float32 above it."""
 
 Rows = list[dict[str, Any]]
 
@@ -107,7 +109,7 @@ def _attack(rows: Rows) -> list[Result]:
         # What the judge took back at the end is no success, however close it had come.
         distances = [row[f"distance_at_{q}"] if row["won"] else None for row in followed]
         cost = np.array([np.inf if each is None else each for each in distances])
-        near = rate(cost <= eps)
+        near = rate(cost <= eps + _ROUNDING)
         results.append(_estimate(rows, "asr", near, f"eps={write_eps(eps)}, queries={q}"))
         median = median_cost(GREY * cost)
         results.append(_estimate(rows, "median_distance", median, f"queries={q}"))
