@@ -207,7 +207,7 @@ def retry_after(text: str | None) -> float | None:
     """Return the seconds a Retry-After header asks for, in either of its forms."""
     if text is None:
         return None
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         return float(text)
     try:
         moment = parsedate_to_datetime(text)

@@ -98,7 +98,10 @@ class Journal:
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
-        os.fsync(self._file)
+        try:
+            os.fsync(self._file)
+        except OSError as bad:
+            raise RemoteError(f"cannot write to the journal {self.path}: {bad}") from None
 
     def close(self) -> None:
         """Release the file."""
@@ -120,6 +123,8 @@ class Journal:
         except OSError as bad:
             raise RemoteError(f"cannot write to the journal {self.path}: {bad}") from None
         if written != len(text):
+            # The next line, of another thread, would be glued to half of this one.
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise RemoteError(f"the journal {self.path} cannot grow: is the disk full?")
         self._offset += len(text)
 

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from toy_service import KEY, Reply, adapter_of, pictures, serving
 from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import UNASKED, CallsSpent
 from onnxfr.models.remote.adapter import Adapter
+from onnxfr.models.remote.asking import retry_after
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, Verdict
 
@@ -206,3 +209,12 @@ def test_a_service_that_asks_for_patience_gets_it_from_every_question(
         assert all(ask(model, 3))
     first, *_, third, _ = service.calls
     assert len(service.calls) == 4 and third - first >= 0.95
+
+
+def test_a_time_to_wait_is_a_number_a_date_or_nothing() -> None:
+    assert retry_after("7") == retry_after(" 7 ") == 7
+    later = datetime.now(UTC) + timedelta(seconds=90)
+    assert 80 < (retry_after(format_datetime(later, usegmt=True)) or 0) <= 90
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    for none in (None, "", "soon", "-5", "\u00b2", "Wed, 99 Oct 2026 07:28:00 GMT"):
+        assert retry_after(none) is None

@@ -163,3 +163,30 @@ def test_a_repeat_counts_in_the_journals_own_version_only(tmp_path: Path) -> Non
     assert book.repeat("q1") is None
     book.record("q1", NO_FACE, again=True)
     assert book.repeat("q1") == NO_FACE
+
+
+def test_half_a_line_on_a_full_disk_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, write = journal(tmp_path / "j"), os.write
+    book.ask(["q1", "q2"], 1)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, text: write(file, text[:20]))
+        with pytest.raises(RemoteError, match="is the disk full"):
+            book.record("q1", YES)
+    # Another thread's answer, after somebody has made room.
+    book.record("q2", NO_FACE)
+    book.close()
+    again = journal(tmp_path / "j")
+    assert again.answers == {"q2": NO_FACE} and again.spent == 2
+
+
+def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = journal(tmp_path / "j")
+
+    def broken(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(RemoteError, match="No space left"):
+        book.ask(["q1"], 1)
