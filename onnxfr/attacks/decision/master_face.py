@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks._settings import check_counts
 from onnxfr.attacks._walks import Picture
-from onnxfr.errors import DataError
+from onnxfr.errors import AccessDenied, DataError
 from onnxfr.gallery import Gallery
 from onnxfr.rng import stream
 from onnxfr.types import Access, Images
@@ -60,7 +60,8 @@ def search_master_faces(
 
     Args:
         gallery: who is enrolled; ``queries`` is cut to what it still allows.
-        pool: the attacker's faces, none of them enrolled; each is asked about once.
+        pool: the attacker's faces, none of them enrolled; each is asked about once, as far as the
+            questions go.
         faces: how many pictures to look for.
         queries: questions per face sought, the pool's included for the first.
         population: candidates per generation.
@@ -71,9 +72,12 @@ def search_master_faces(
     check_counts("search_master_faces", **counts, components=components)
     if len(pool) < 2:
         raise DataError(f"a space of faces needs at least two of them, got {len(pool)}")
+    if not gallery.left:
+        raise AccessDenied("no question is left: this gallery's max_queries is used up")
     before = gallery.queries
     space = _FaceSpace(pool, min(components, len(pool) - 1))
-    known, values, soft = pool, *_ask(gallery, pool[: gallery.left])
+    known = pool[: min(queries, gallery.left)]
+    values, soft = _ask(gallery, known)
     natural = float(values.mean(axis=1).max())
     found: list[Picture] = []
     matched: list[NDArray[np.bool_]] = []
@@ -83,7 +87,7 @@ def search_master_faces(
             break
         best = int(np.argmax(soft[:, open_people].sum(axis=1)))
         search = _Strategy(space, known[best], values[best], soft[best], open_people)
-        spent = len(pool) if number == 0 else 0
+        spent = len(known) if number == 0 else 0
         random = stream(seed, "master face", number)
         for _ in range(max(0, queries - spent) // population):
             if gallery.left < population:

@@ -73,8 +73,8 @@ class Journal:
         with self._threads:
             if len(keys) * calls > self.left:
                 raise CallsSpent
-            self.spent += len(keys) * calls
             self._write([{"ask": key, "calls": calls} for key in keys])
+            self.spent += len(keys) * calls
         self.sync()
 
     def repeat(self, key: str) -> Verdict | None:

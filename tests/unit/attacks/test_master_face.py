@@ -53,11 +53,26 @@ def test_a_master_face_matches_more_than_any_natural_one(tiny: OnnxModel, access
     assert (again.pictures == found.pictures).all()
 
 
+def gallery_used_up(tiny: OnnxModel) -> Gallery:
+    shelf = gallery(tiny, max_queries=3)
+    shelf.match(faces(3, 5))
+    return shelf
+
+
+@pytest.mark.parametrize("queries", [1, 7, 30, 31])
+def test_the_pools_own_questions_are_within_the_cap(tiny: OnnxModel, queries: int) -> None:
+    shelf = gallery(tiny)
+    found = search_master_faces(shelf, faces(30, 2), faces=1, queries=queries, population=1)
+    assert found.queries == shelf.queries == queries
+
+
 def test_the_search_keeps_to_what_the_gallery_allows(tiny: OnnxModel) -> None:
     for cap in (1, 30, 75):
         shelf = gallery(tiny, max_queries=cap)
         found = search_master_faces(shelf, faces(30, 2), faces=2, queries=1000)
         assert shelf.queries <= cap and found.queries == shelf.queries
         assert len(found.pictures) >= 1
+    with pytest.raises(AccessDenied, match="no question is left"):
+        search_master_faces(gallery_used_up(tiny), faces(30, 2))
     with pytest.raises(DataError, match="two"):
         search_master_faces(gallery(tiny), faces(1, 2))

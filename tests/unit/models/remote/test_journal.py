@@ -174,6 +174,9 @@ def test_half_a_line_on_a_full_disk_spoils_no_other(
         full.setattr(os, "write", lambda file, text: write(file, text[:20]))
         with pytest.raises(RemoteError, match="is the disk full"):
             book.record("q1", YES)
+        with pytest.raises(RemoteError, match="is the disk full"):
+            book.ask(["q3"], 1)
+    assert book.spent == 2
     # Another thread's answer, after somebody has made room.
     book.record("q2", NO_FACE)
     book.close()
