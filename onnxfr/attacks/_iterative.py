@@ -86,6 +86,10 @@ class IterativeGradient(Attack):
             rows = np.flatnonzero(~np.isfinite(oracle.best_distance))
             if spent or not rows.size:
                 break
+            # Nobody has looked at where a run ended, nor at what views showed otherwise.
+            rows = rows[~oracle.decide(images[rows], rows)]
+            if not rows.size:
+                break
             some = oracle.part(rows), probe.take(rows), threat.take(rows), rng.take(rows)
             found, spent = self._ascend(*some)
             images[rows] = to_array(found)

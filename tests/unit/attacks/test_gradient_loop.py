@@ -78,6 +78,23 @@ def test_restarts_are_for_rows_that_have_not_won(tiny: OnnxModel) -> None:
     assert result.won[won_at_once].all()
 
 
+@pytest.mark.parametrize("goal", list(Goal))
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_restarts_lose_no_win_that_nobody_has_looked_at(
+    tiny: OnnxModel, norm: Norm, goal: Goal
+) -> None:
+    """Wins seen through views, and those of the last step, are on no record when a run ends."""
+    probe, threat = tiny_probe(6), Threat(norm=norm, eps=0.02)
+    once, thrice = (
+        make_attack(f"pgd+dim(steps=5,restarts={runs})")(
+            tiny_game(tiny, probe, threat, goal), probe, threat, seed=0
+        )
+        for runs in (1, 3)
+    )
+    assert once.won.any() and not (once.won & ~thrice.won).any()
+    assert (thrice.gradients[once.won] == 5).all()
+
+
 def test_stopping_on_a_win_saves_gradients_and_loses_no_win(tiny: OnnxModel) -> None:
     probe, threat = tiny_probe(6), Threat(eps=EPS)
     plain, early = (
