@@ -152,7 +152,7 @@ class Oracle(Standing):
         rows: Rows | None = None,
         view: View | None = None,
         hook: Hook | None = None,
-        turn: int = 0,
+        turn: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the margin of each point and its gradient.
 
@@ -161,7 +161,8 @@ class Oracle(Standing):
             rows: the game of each point.
             view: a differentiable change made before the model sees the picture.
             hook: a change of the features behind each convolution of the model.
-            turn: the number of the step, for ensembles whose members take turns.
+            turn: the number of the step, for ensembles whose members take turns; without it
+                nobody's turn is known and all members are asked.
         """
         self._require(Access.GRADIENT)
         if not self.differentiable:
@@ -178,7 +179,12 @@ class Oracle(Standing):
         return margins, gradient
 
     def _look(
-        self, points: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
+        self,
+        points: torch.Tensor,
+        rows: Rows,
+        view: View | None,
+        hook: Hook | None,
+        turn: int | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         point = points.detach().requires_grad_()
         margins, slope, seen = self._differentiate(point, rows, view, hook, turn)
@@ -197,7 +203,12 @@ class Oracle(Standing):
         return np.where(found == UNASKED, np.float32(LOST), found)
 
     def _differentiate(
-        self, point: torch.Tensor, rows: Rows, view: View | None, hook: Hook | None, turn: int
+        self,
+        point: torch.Tensor,
+        rows: Rows,
+        view: View | None,
+        hook: Hook | None,
+        turn: int | None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         total, mean = point.new_zeros(()), point.new_zeros(len(point))
         for _ in range(self._samples):

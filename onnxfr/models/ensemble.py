@@ -22,7 +22,8 @@ from onnxfr.types import Embeddings, Images
 
 Mode = Literal["margin", "loss", "alternating", "gradient"]
 """``margin``: mean margin. ``loss``: mean of a loss that fades once a model is beaten.
-``alternating``: one model per step in turn. ``gradient``: mean of gradients of l1 norm 1."""
+``alternating``: one model per step of an ascent in turn; attacks that do not step so get the mean.
+``gradient``: mean of gradients made equally long."""
 
 Margins = Callable[[], torch.Tensor]
 
@@ -94,14 +95,16 @@ class Ensemble(FRModel):
 
 
 def joined_gradient(
-    mode: Mode, margins: Sequence[Margins], image: torch.Tensor, turn: int
+    mode: Mode, margins: Sequence[Margins], image: torch.Tensor, turn: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean margin and the ascent direction of a mode.
 
     ``margins`` compute each member's margin from ``image`` when called, so that members whose
-    gradient is not needed cost a forward pass at most.
+    gradient is not needed cost a forward pass at most. The direction is as long as a gradient of
+    the margin: attacks that linearise it take the length for how fast the margin grows. Without a
+    ``turn`` no member is alone on its turn: ``alternating`` is the mean margin then.
     """
-    if mode == "alternating":
+    if mode == "alternating" and turn is not None:
         leader = turn % len(margins)
         values = margins[leader]()
         gradient = torch.autograd.grad(values.sum(), image)[0]
@@ -112,15 +115,19 @@ def joined_gradient(
         values = margins[0]()
         return values.detach(), torch.autograd.grad(values.sum(), image)[0]
     total = torch.zeros_like(image)
+    length: float | torch.Tensor = 0.0 if mode == "gradient" else 1.0
     seen = []
     for left, margin in zip(reversed(range(len(margins))), margins, strict=True):
         value = margin()
         seen.append(value.detach())
-        pull = -torch.nn.functional.softplus(-value / _SOFTNESS) if mode == "loss" else value
+        pull = value
+        if mode == "loss":
+            pull = -_SOFTNESS * torch.nn.functional.softplus(-value / _SOFTNESS)
         # Members look through one and the same view, whose graph must outlive all but the last.
         gradient = torch.autograd.grad(pull.sum(), image, retain_graph=left > 0)[0]
         if mode == "gradient":
             size = gradient.reshape(len(gradient), -1).abs().sum(1).clamp_min(1e-12)
-            gradient = gradient / size.reshape(-1, *[1] * (gradient.ndim - 1))
+            size = size.reshape(-1, *[1] * (gradient.ndim - 1))
+            gradient, length = gradient / size, length + size / len(margins)
         total += gradient / len(margins)
-    return torch.stack(seen).mean(0), total
+    return torch.stack(seen).mean(0), total * length

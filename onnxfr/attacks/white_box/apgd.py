@@ -101,7 +101,7 @@ class _Climb:
     ) -> None:
         self.oracle, self.threat, self.clean = oracle, threat, clean
         self.x, self.before, self.best = x, x.clone(), x.clone()
-        self.loss, self.slope = oracle.gradient(x)
+        self.loss, self.slope = oracle.gradient(x, turn=0)
         self.best_loss, self.best_slope = self.loss.clone(), self.slope.clone()
         self.size = 2 * threat.radius(x)
         self.rises = torch.zeros_like(self.loss)
@@ -125,7 +125,7 @@ class _Climb:
             inertia = _NEW_STEP * (aim - self.x) + _OLD_STEP * (self.x - self.before)
             aim = project(self.clean, self.x + inertia)
         self.before, self.x = self.x, aim
-        loss, self.slope = self.oracle.gradient(aim)
+        loss, self.slope = self.oracle.gradient(aim, turn=turn + 1)
         self.rises += loss > self.loss
         self.loss = loss
         better = loss > self.best_loss

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import numpy as np
 import pytest
 import torch
-from attack_games import Shattered, tiny_model, tiny_probe
+from attack_games import Shattered, tiny_model, tiny_probe, tiny_threshold
 
 from onnxfr.attacks import make_attack
 from onnxfr.errors import SpecError, UnsupportedModel
@@ -14,7 +16,7 @@ from onnxfr.models.features import embed_hooked
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import Oracle
 from onnxfr.threat import Threat
-from onnxfr.types import Goal
+from onnxfr.types import Goal, Norm
 
 THRESHOLDS = (0.9, 0.99)
 
@@ -79,7 +81,9 @@ def test_each_mode_joins_gradients_in_its_way(members: tuple[OnnxModel, OnnxMode
     torch.testing.assert_close(joined("alternating", 0), first)
     torch.testing.assert_close(joined("alternating", 3), second)
     unit = [g / g.abs().sum((1, 2, 3), keepdim=True) for g in (first, second)]
-    torch.testing.assert_close(joined("gradient"), (unit[0] + unit[1]) / 2)
+    length = (first.abs().sum((1, 2, 3)) + second.abs().sum((1, 2, 3))) / 2
+    expected = (unit[0] + unit[1]) / 2 * length.reshape(-1, 1, 1, 1)
+    torch.testing.assert_close(joined("gradient"), expected)
     assert not torch.allclose(joined("loss"), joined("margin"))
 
 
@@ -90,6 +94,49 @@ def test_attacks_run_on_ensembles(members: tuple[OnnxModel, OnnxModel], mode: Mo
     result = make_attack("mim", {"steps": 6})(oracle, probe, Threat(eps=0.05), seed=0)
     tried = ~result.won_clean
     assert tried.any() and (result.margin[tried] > before[tried]).all()
+
+
+@pytest.mark.parametrize("name", ["apgd", "pgd", "dim", "vmi"])
+def test_members_take_turns_in_every_ascent(
+    members: tuple[OnnxModel, OnnxModel], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Members that never lead would not be attacked at all."""
+    asked: list[str] = []
+
+    def watched(model: OnnxModel) -> Any:
+        plain = model.embed_grad
+
+        def embed_grad(images: torch.Tensor) -> torch.Tensor:
+            if torch.is_grad_enabled():
+                asked.append(model.name)
+            return plain(images)
+
+        return embed_grad
+
+    for member in members:
+        monkeypatch.setattr(member, "embed_grad", watched(member))
+    oracle, probe = game(Ensemble(members, (0.999, 0.999), "alternating")), tiny_probe(4)
+    result = make_attack(name, {"steps": 6})(oracle, probe, oracle.threat)
+    shares = [asked.count(member.name) for member in members]
+    assert sum(shares) == result.gradients.max() and min(shares) >= sum(shares) // 2
+
+
+@pytest.mark.parametrize("name", ["fab", "deepfool", "fmn", "brendel_bethge"])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_every_mode_tells_how_fast_the_margin_grows(
+    members: tuple[OnnxModel, OnnxModel], norm: Norm, name: str
+) -> None:
+    """Attacks that linearise the margin need the length of the gradient, not its sign alone."""
+    probe, threat = tiny_probe(6), Threat(norm=norm)
+    limits = [tiny_threshold(member, probe, Goal.DODGE) for member in members]
+    found = {}
+    for mode in get_args(Mode):
+        model = Ensemble(members, limits, mode)
+        oracle = Oracle(model, probe, threat, goal=Goal.DODGE, dtype=torch.float64, device="cpu")
+        result = make_attack(name)(oracle, probe, threat, seed=0)
+        assert result.won.all(), mode
+        found[mode] = result.distance.mean()
+    assert max(found.values()) < 1.2 * found["margin"]
 
 
 def test_nonsense_is_refused(members: tuple[OnnxModel, OnnxModel]) -> None:
