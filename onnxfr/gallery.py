@@ -6,10 +6,14 @@ enrolled and answers with all who match. One picture is one question, whatever t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
+from onnxfr.models.answers import embed_each
 from onnxfr.models.wrapper import FRModel
 from onnxfr.types import Access, Embeddings, Images
 
@@ -42,7 +46,7 @@ class Gallery:
             raise SpecError(f"max_queries is at least 1; got {max_queries}")
         self.access, self.max_queries, self.queries = access, max_queries, 0
         self._model, self._threshold, self._batch_size = model, threshold, batch_size
-        self._templates = self._embed(references)
+        self._templates = self._embedded(model.embed, references)
 
     def __len__(self) -> int:
         return len(self._templates)
@@ -71,10 +75,10 @@ class Gallery:
                 f"{len(images)} pictures were asked about, {self.left} questions are left"
             )
         self.queries += len(images)
-        similarity = self._embed(images) @ self._templates.T
+        similarity = self._embedded(partial(embed_each, self._model), images) @ self._templates.T
         return np.asarray(similarity - np.float32(self._threshold), dtype=np.float32)
 
-    def _embed(self, images: Images) -> Embeddings:
+    def _embedded(self, embed: Callable[[Images], Embeddings], images: Images) -> Embeddings:
         starts = range(0, len(images), self._batch_size)
-        found = [self._model.embed(images[k : k + self._batch_size]) for k in starts]
+        found = [embed(images[k : k + self._batch_size]) for k in starts]
         return np.concatenate([np.zeros((0, self._model.card.embedding_dim), np.float32), *found])

@@ -7,10 +7,10 @@ import pytest
 from attack_games import tiny_probe
 
 from onnxfr.attacks.decision.master_face import search_master_faces
-from onnxfr.errors import AccessDenied, DataError, SpecError
+from onnxfr.errors import AccessDenied, DataError, NonFiniteAnswer, SpecError
 from onnxfr.gallery import Gallery
-from onnxfr.models.wrapper import OnnxModel
-from onnxfr.types import Access, Images
+from onnxfr.models.wrapper import FRModel, OnnxModel
+from onnxfr.types import Access, Embeddings, Images
 
 
 def faces(count: int, seed: int) -> Images:
@@ -51,6 +51,40 @@ def test_a_master_face_matches_more_than_any_natural_one(tiny: OnnxModel, access
     assert found.queries <= 800
     again = search_master_faces(gallery(tiny, access=access), faces(30, 2), faces=2, queries=400)
     assert (again.pictures == found.pictures).all()
+
+
+class Moody(FRModel):
+    """Has no finite answer for bright pictures."""
+
+    differentiable = False
+
+    def __init__(self, inner: OnnxModel, limit: float) -> None:
+        self.inner, self.card, self.limit = inner, inner.card, limit
+
+    def embed(self, images: Images) -> Embeddings:
+        if (images.mean((1, 2, 3)) > self.limit).any():
+            raise NonFiniteAnswer("NaN in some rows")
+        return self.inner.embed(images)
+
+    def embed_grad(self, images: object) -> object:  # type: ignore[override]
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("access", [Access.DECISION, Access.SCORE])
+def test_a_picture_without_an_embedding_matches_nobody(tiny: OnnxModel, access: Access) -> None:
+    pool = faces(30, 2)
+    brightness = np.sort(pool.mean((1, 2, 3)))
+    moody = Moody(tiny, float(brightness[20]))
+    people = faces(40, 1)
+    people = people[people.mean((1, 2, 3)) < moody.limit]
+    shelf = Gallery(moody, people, -1.0, access=access)
+    told = shelf.match(pool)
+    assert told[pool.mean((1, 2, 3)) <= moody.limit].all()
+    assert not told[pool.mean((1, 2, 3)) > moody.limit].any()
+    found = search_master_faces(shelf, pool, queries=100)
+    assert found.coverage[-1] == 1
+    with pytest.raises(NonFiniteAnswer):
+        Gallery(moody, pool, 0.5)
 
 
 def gallery_used_up(tiny: OnnxModel) -> Gallery:
