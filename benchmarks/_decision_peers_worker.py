@@ -1,8 +1,10 @@
 """Plays Foolbox's, ART's and torchattacks' query attacks, in the environment that has them.
 
-Reads a job (JSON) and pictures (NumPy), plays each pair alone against one onnxruntime session, and
-writes one line per pair: what was reached after each number of questions. Needs NumPy, onnxruntime,
-torch, foolbox, torchattacks and adversarial-robustness-toolbox. Started by ``decision_peers.py``.
+Reads a job (JSON) and pictures (NumPy), plays each pair alone, and writes one line per pair: what
+was reached after each number of questions. The job says who answers: a plain onnxruntime session,
+as whoever has only the peer would use, or our engine, the same function sooner. Needs NumPy, torch,
+foolbox, torchattacks, adversarial-robustness-toolbox, and onnxruntime or onnxfr. Started by
+``decision_peers.py``.
 Where a peer's default cannot work on pictures of faces, what is set instead says why.
 """
 
@@ -15,7 +17,6 @@ from pathlib import Path
 
 import foolbox
 import numpy as np
-import onnxruntime
 import torch
 from art.attacks import evasion
 from art.estimators.classification import BlackBoxClassifier, BlackBoxClassifierNeuralNetwork
@@ -37,16 +38,15 @@ class Verifier:
     Class 2 never comes: ART refuses some attacks on two classes.
     """
 
-    def __init__(self, session, clean, reference, job):
-        self.session, self.clean, self.job = session, clean, job
-        self.name = session.get_inputs()[0].name
+    def __init__(self, engine, clean, reference, job):
+        self.engine, self.clean, self.job = engine, clean, job
         self.template = self.embed(reference[None])[0]
         self.sign = -1 if job["goal"] == "dodge" else 1
         self.queries, self.best, self.curve = 0, np.inf, []
         self.known = {}
 
     def embed(self, images):
-        return self.session.run(None, {self.name: np.ascontiguousarray(images, np.float32)})[0]
+        return self.engine(np.ascontiguousarray(images, np.float32))
 
     def margins(self, images):
         """Return signed margins, each question counted; raise when the cap is reached."""
@@ -198,6 +198,22 @@ def save_cosine_basis(size):
         np.save(path, np.kron(axis, axis))
 
 
+def answering(job):
+    """Return the function from pictures to embeddings that the job asks for."""
+    model = Path(job["model"])
+    if job["engine"] == "ours":
+        from onnxfr.models.wrapper import load_model
+
+        return load_model(model, threads=job["threads"]).embed
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job["threads"]
+    session = onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0]
+
+
 def main():
     """Play every pair of a job."""
     folder = Path(sys.argv[1])
@@ -205,15 +221,13 @@ def main():
     data = np.load(folder / "pairs.npz")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = job["threads"]
-    session = onnxruntime.InferenceSession(job["model"], options, ["CPUExecutionProvider"])
+    engine = answering(job)
     players = {"foolbox": play_foolbox, "art": play_art, "torchattacks": play_torchattacks}
     for k in job["pairs"]:
         np.random.seed(job["seed"] + k)  # noqa: NPY002 the packages know no other way
         torch.manual_seed(job["seed"] + k)
         mine = job | {"seed": job["seed"] + k}
-        verifier = Verifier(session, data["images"][k], data["references"][k], mine)
+        verifier = Verifier(engine, data["images"][k], data["references"][k], mine)
         start = time.process_time()
         with contextlib.suppress(Spent), contextlib.redirect_stdout(sys.stderr):
             players[job["who"]](verifier, job["attack"], data["images"][k], data["starts"][k])

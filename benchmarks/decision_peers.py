@@ -9,10 +9,11 @@ the same pairs; decision attacks (l2) begin at the same starts: the reference, o
 of other people that is not taken for it. Distances are root mean square changes in grey levels;
 Square (linf, budget ``--eps``) is judged by how many questions its first win took.
 
-``--out`` keeps one line per pair and attack, so the same command goes on where it was stopped, and
-``--table`` only prints what is there: medians over the pairs, and for every attack that a peer has
-too the median over the pairs of our distance as a share of the peer's, with a 95 % bootstrap
-interval.
+Peers ask our engine, which is the same function answered sooner, unless ``--peer-engine plain``.
+``--out`` keeps one line per pair and attack, so the same command goes on where it was stopped;
+pairs played with fewer questions are played anew. ``--table`` only prints what is there: medians
+over the pairs, and for every attack that a peer has too the median over the pairs of our distance
+as a share of the peer's, with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ def play_peer(
     job = {
         **{"who": who, "attack": name, "goal": goal.value, "queries": options.queries},
         **{"threshold": options.threshold, "seed": options.seed, "threads": options.threads},
+        "engine": options.peer_engine,
         **{"norm": threat_of(name, options).norm, "eps": options.eps, "pairs": pairs},
         "model": str(options.folder / "model.onnx"),
     }
@@ -204,6 +206,13 @@ def _print_square(found: dict[tuple[str, str], dict[int, Line]]) -> None:
             print(f"{who:<12} square won within {255 * eps:.3g}/255 after{cells}   n={len(pairs)}")
 
 
+def covers(line: Line, queries: int) -> bool:
+    """Return whether a pair was played to its end with so many questions, not with fewer."""
+    if "reached" not in line:
+        return line["won_at"] is not None or line["queries"] >= queries
+    return all(str(mark) in line["reached"] for mark in MARKS if mark <= queries)
+
+
 def read_lines(path: Path) -> list[Line]:
     """Return what was measured so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -215,6 +224,7 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, required=True)
     parser.add_argument("--data", type=Path, required=True, help="folder of lfw_112 and pairs.txt")
     parser.add_argument("--peer-python", help="Python that has the peers; else ours only")
+    parser.add_argument("--peer-engine", choices=("ours", "plain"), default="ours")
     parser.add_argument("--pairs", type=int, default=10, help="pairs a goal")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--eps", type=read_eps, default=read_eps("6/255"), help="Square's budget")
@@ -236,7 +246,8 @@ def main() -> None:
         probes[goal] = with_starts(model, probes[goal], goal, options.threshold)
     for (who, name), goal in product(jobs, Goal):
         facts = {"goal": goal.value, "who": who, "attack": name}
-        played = {x["pair"] for x in lines if {k: x[k] for k in facts} == facts}
+        same = [x for x in lines if {k: x[k] for k in facts} == facts]
+        played = {x["pair"] for x in same if covers(x, options.queries)}
         missing = [pair for pair in range(len(probes[goal])) if pair not in played]
         wanted = options.attacks is None or name in options.attacks
         if who not in options.who or not wanted or not missing:

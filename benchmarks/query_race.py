@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    options.threads, options.eps = 1, None
+    options.threads, options.eps, options.peer_engine = 1, None, "plain"
     model = load_model(options.model, threads=1)
     options.folder = model.folder
     goal = Goal.DODGE
