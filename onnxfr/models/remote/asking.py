@@ -63,6 +63,7 @@ class Asker:
         self._jitter, self._stopping = random.Random(), threading.Event()
         self._sender = Sender(adapter.pace, hosts, self._stopping)
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
+        self._away_until, self._away_why = 0.0, ""
         self.retried = 0
 
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
@@ -104,13 +105,15 @@ class Asker:
 
     def _persist(self, question: Question, again: bool) -> None:
         """Try until there is an answer, and write it down."""
+        why = ""
         for attempt in range(self.adapter.pace.retries + 1):
             if attempt and not self._charge_again(question):
                 return
             try:
                 verdict = self._try(question)
             except TryAgain as reason:
-                log.info("%s: %s (try %d)", self.adapter.name, reason, attempt + 1)
+                why = str(reason)
+                log.info("%s: %s (try %d)", self.adapter.name, why, attempt + 1)
                 self._pause(attempt, reason)
                 continue
             changed = self._version_changed(verdict)
@@ -120,8 +123,9 @@ class Asker:
                 raise changed
             return
         raise RemoteError(
-            f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries; run the "
-            "same command again later: what was answered is kept and not asked again"
+            f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries, at last: "
+            f"{why}; run the same command again later: what was answered is kept and not asked "
+            "again"
         )
 
     def _charge_again(self, question: Question) -> bool:
@@ -167,6 +171,7 @@ class Asker:
         return read_answer(self.adapter, status, body)
 
     def _send(self, request: Ready, used: list[int]) -> tuple[int, bytes]:
+        self._check_away()
         self._sender.wait_turn(request)
         used[0] += 1
         try:
@@ -182,15 +187,22 @@ class Asker:
 
     def _pause(self, attempt: int, reason: TryAgain) -> None:
         if reason.wait is not None and reason.wait > self.adapter.pace.patience:
-            raise RemoteError(
-                f"{self.adapter.name} asks to wait {reason.wait:.0f} s ({reason}); run the same "
-                "command again then: what was answered is kept and not asked again"
-            )
+            self._away_until, self._away_why = time.monotonic() + reason.wait, str(reason)
+            self._check_away()
         if reason.wait is not None:
             self._sender.hold(reason.wait)
         spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
         # Jitter on top: clients that were told the same time must not come back together.
         self._stopping.wait((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))
+
+    def _check_away(self) -> None:
+        """Raise while the service wants to be left alone for longer than anybody waits."""
+        left = self._away_until - time.monotonic()
+        if left > 0:
+            raise RemoteError(
+                f"{self.adapter.name} asks to wait {left:.0f} s ({self._away_why}); run the same "
+                "command again then: what was answered is kept and not asked again"
+            )
 
     def _version_changed(self, verdict: Verdict) -> RemoteError | None:
         before = self.journal.version

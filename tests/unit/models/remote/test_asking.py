@@ -211,6 +211,24 @@ def test_a_service_that_asks_for_patience_gets_it_from_every_question(
     assert len(service.calls) == 4 and third - first >= 0.95
 
 
+def test_a_service_that_wants_to_be_left_alone_for_long_is_asked_nothing_more(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    with serving(lambda _: Reply({}, 429, {"Retry-After": "9000"})) as service:
+        model = open_model(adapter_of(service.url))
+        for _ in range(3):
+            with pytest.raises(RemoteError, match=r"asks to wait (9000|8999) s .*429"):
+                ask(model, 2)
+    assert len(service.calls) == 1 and model.journal.spent == 0
+
+
+def test_no_answer_is_told_with_its_reason(open_model: Callable[..., RemoteModel]) -> None:
+    with serving(lambda _: Reply({}, 503)) as service:
+        model = open_model(adapter_of(service.url, pace="retries = 0"))
+        with pytest.raises(RemoteError, match=r"no answer in 1 tries, at last: status 503; run"):
+            ask(model)
+
+
 def test_a_time_to_wait_is_a_number_a_date_or_nothing() -> None:
     assert retry_after("7") == retry_after(" 7 ") == 7
     later = datetime.now(UTC) + timedelta(seconds=90)
