@@ -123,7 +123,7 @@ class Asker:
                 raise changed
             return
         raise RemoteError(
-            f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries, at last: "
+            f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries, at last "
             f"{why}; run the same command again later: what was answered is kept and not asked "
             "again"
         )

@@ -225,7 +225,7 @@ def test_a_service_that_wants_to_be_left_alone_for_long_is_asked_nothing_more(
 def test_no_answer_is_told_with_its_reason(open_model: Callable[..., RemoteModel]) -> None:
     with serving(lambda _: Reply({}, 503)) as service:
         model = open_model(adapter_of(service.url, pace="retries = 0"))
-        with pytest.raises(RemoteError, match=r"no answer in 1 tries, at last: status 503; run"):
+        with pytest.raises(RemoteError, match=r"no answer in 1 tries, at last status 503; run"):
             ask(model)
 
 
