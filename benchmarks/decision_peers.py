@@ -155,14 +155,14 @@ def print_table(lines: list[Line]) -> None:
     """Print medians over the pairs and the ratios of ours to each peer's."""
     attacks = [("onnxfr", name) for name in OURS] + list(PEERS)
     for goal in Goal:
-        found = {key: _by_pair(lines, goal, *key) for key in attacks}
+        found = {key: by_pair(lines, goal, *key) for key in attacks}
         marks = sorted({int(m) for x in lines if x["goal"] == goal for m in x.get("reached", {})})
         print(f"\n{goal}: median distance in grey levels after so many questions")
         print(f"{'':<25}" + "".join(f"{mark:>22}" for mark in marks))
         for (who, name), pairs in found.items():
             if pairs and name != "square":
                 asked = max(x["queries"] for x in pairs.values())
-                cells = [np.median(_reached(pairs, mark)) for mark in marks if mark <= asked]
+                cells = [np.median(reached(pairs, mark)) for mark in marks if mark <= asked]
                 text = "".join(f"{cell:22.2f}" for cell in cells)
                 text += f"{'–':>22}" * (len(marks) - len(cells))
                 rate = sum(x["queries"] for x in pairs.values())
@@ -177,20 +177,20 @@ def print_table(lines: list[Line]) -> None:
         _print_square(found)
 
 
-def _by_pair(lines: list[Line], goal: Goal, who: str, name: str) -> dict[int, Line]:
+def by_pair(lines: list[Line], goal: Goal, who: str, name: str) -> dict[int, Line]:
     wanted = (goal, who, name)
     return {x["pair"]: x for x in lines if (x["goal"], x["who"], x["attack"]) == wanted}
 
 
-def _reached(pairs: dict[int, Line], mark: int) -> NDArray[np.float64]:
+def reached(pairs: dict[int, Line], mark: int) -> NDArray[np.float64]:
     found = [line["reached"].get(str(mark)) for line in pairs.values()]
     return np.array([np.inf if value is None else value for value in found], dtype=np.float64)
 
 
 def _ratio(ours: dict[int, Line], theirs: dict[int, Line], both: list[int], mark: int) -> str:
     """Return the median over pairs of our share of the peer's distance, and its interval."""
-    mine = _reached({pair: ours[pair] for pair in both}, mark)
-    other = _reached({pair: theirs[pair] for pair in both}, mark)
+    mine = reached({pair: ours[pair] for pair in both}, mark)
+    other = reached({pair: theirs[pair] for pair in both}, mark)
     ratio = np.where(np.isinf(mine) & np.isinf(other), 1.0, mine / other)
     draws = stream(0, "bootstrap", mark).integers(0, len(ratio), (2000, len(ratio)))
     low, high = np.quantile(np.median(ratio[draws], axis=1), [0.025, 0.975])
