@@ -63,6 +63,7 @@ class Api(Evaluator):
 
     name: ClassVar[str] = "api"
     version: ClassVar[int] = 3
+    asks_services: ClassVar[bool] = True
 
     attacks: tuple[str, ...] = ("evolutionary",)
     goals: tuple[Goal, ...] = (Goal.DODGE, Goal.IMPERSONATE)

@@ -104,6 +104,8 @@ class Evaluator(ABC):
     name: ClassVar[str]
     version: ClassVar[int]
     """Raise it whenever records of the same cell would come out differently."""
+    asks_services: ClassVar[bool] = False
+    """Whether it can do with a verifier that only compares, such as a service."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=False)
 

@@ -134,6 +134,7 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
     evaluators = tuple(make_evaluator(entry) for entry in full.evaluators)
     models = tuple(context.identify(ref) for ref in dict.fromkeys(full.models))
     _distinct([model.name for model in models], "models", "in its card")
+    _check_services(evaluators, models)
     data = tuple(
         context.describe(entry, seed=full.seed, limit=full.max_pairs, strict=full.strict)
         for entry in dict.fromkeys(full.data)
@@ -224,4 +225,16 @@ def _distinct(names: Sequence[str], kind: str, where: str) -> None:
         raise SpecError(
             f"two {kind} are called {twice[0]!r}; results are told apart by name, "
             f"so give one another name {where}"
+        )
+
+
+def _check_services(evaluators: Sequence[Evaluator], models: Sequence[ModelRef]) -> None:
+    """Raise where an evaluator would ask a service for what it does not tell."""
+    services = [model.name for model in models if model.ref.startswith("remote:")]
+    wanting = [each.name for each in evaluators if not each.asks_services]
+    if services and wanting:
+        able = ", ".join(name for name, kind in EVALUATORS.items() if kind.asks_services)
+        raise SpecError(
+            f"{services[0]} is a service and only compares pictures, but {wanting[0]} asks for "
+            f"embeddings; evaluate services by {able}, and other models in a run of their own"
         )

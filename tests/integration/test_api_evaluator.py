@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -256,42 +255,3 @@ def test_attacks_that_ask_for_more_are_refused(toy: Path, tmp_path: Path) -> Non
     }
     with pytest.raises(SpecError, match="more than decisions"):
         plan_run(make_spec(content, toy), Context(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"norm": "linf"}, "evolutionary works in l2, not in linf"),
-        ({"max_queries": 0}, "max_queries"),
-        ({"attacked_pairs": -1}, "attacked_pairs"),
-        ({"recheck": -1}, "recheck"),
-        ({"jpeg": 101}, "jpeg"),
-        ({"eps": 8}, "a budget lies in"),
-        ({"eps": -0.1}, "a budget lies in"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_what_cannot_be_run_is_refused_before_a_call_is_paid(
-    toy: Path, tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(SpecError, match=reason):
-        planned(toy, str(toy / "toy"), tmp_path, **changes)
-
-
-def test_a_budget_may_be_written_in_grey_levels(toy: Path, tmp_path: Path) -> None:
-    plan, _ = planned(toy, str(toy / "toy"), tmp_path, eps="4/255")
-    assert {cell.params.get("eps") for cell in plan.cells} == {None, 4 / 255}
-
-
-def test_a_change_of_exactly_the_budget_is_within_it() -> None:
-    clean, changed = np.float32(0.0), np.float32(8 / 255)
-    distance = float(changed - clean)
-    assert distance > 8 / 255
-    row = {
-        "model": "m", "data": "d", "method": "rays", "condition": "dodge", "goal": "dodge",
-        "norm": "linf", "outcome": "played", "won": True, "won_clean": False, "short": False,
-        "eps": 8 / 255, "max_queries": 10, "queries": 10, "refusals": 0, "distance": distance,
-        "distance_at_10": distance, "threshold": None, "threshold_origin": "own",
-    }  # fmt: skip
-    results = results_of(pa.Table.from_pylist([row]))
-    assert numbers(results)[("asr", "rays", "dodge", "eps=8/255, queries=10")][0] == 1
