@@ -9,6 +9,7 @@ byte is ignored, for retries are honest.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -55,6 +56,10 @@ class WatchSettings:
         if not 1 <= self.neighbours < self.memory:
             raise SpecError(
                 f"a watch needs 1 <= neighbours < memory; got {self.neighbours}, {self.memory}"
+            )
+        if not 0 < self.limit < math.inf:
+            raise SpecError(
+                f"a watch needs a distance above 0, or it sees nothing; got {self.distance}"
             )
 
     @property

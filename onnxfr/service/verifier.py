@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from onnxfr.alignment.aligner import Aligner, Outcome, Rejection
-from onnxfr.data.images import decode, header_size, to_images
+from onnxfr.data.images import MAX_PIXELS, decode, header_size, to_images
 from onnxfr.errors import DataError, SpecError
 from onnxfr.models.answers import embed_each
 from onnxfr.models.geometry import fit_array
@@ -74,7 +74,7 @@ class Verifier:
         threshold: the cosine above which two faces are the same person's.
         aligner: finds and cuts faces; None takes pictures as aligned crops.
         scale: how scores are told; None tells decisions only.
-        max_pixels: the largest picture decoded.
+        max_pixels: the largest picture decoded; never more than ``MAX_PIXELS``.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Verifier:
             height, width = header_size(blob, picture)
         except DataError:
             raise Refusal("unreadable", picture, f"{picture} is no readable picture") from None
-        limit = self.max_pixels if self.aligner else min(self.max_pixels, MAX_CROP)
+        limit = min(self.max_pixels, MAX_PIXELS if self.aligner else MAX_CROP)
         if height * width > limit:
             raise Refusal(
                 "too_large",

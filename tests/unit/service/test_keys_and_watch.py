@@ -123,3 +123,9 @@ def test_blocks_end() -> None:
     assert watch.blocked("a") == 60 and watch.blocked("b") == 0
     clock.now += 61
     assert watch.blocked("a") == 0
+
+
+@pytest.mark.parametrize("distance", [-0.1, 0.0, float("nan"), float("inf")])
+def test_a_watch_that_sees_nothing_or_everything_is_refused(distance: float) -> None:
+    with pytest.raises(SpecError, match="above 0"):
+        WatchSettings(distance=distance)

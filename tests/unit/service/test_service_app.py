@@ -137,6 +137,14 @@ def test_bombs_and_specks_are_refused_before_decoding(toy: OnnxModel) -> None:
         }
 
 
+def test_a_picture_above_what_can_ever_be_read_is_too_large(toy: OnnxModel) -> None:
+    sink = io.BytesIO()
+    Image.new("1", (8001, 8001)).save(sink, "PNG")
+    app = app_of(toy, aligner=Aligner("whole"), max_pixels=100_000_000)
+    answer = ask(app, json=question(encoded(pattern(1)), sink.getvalue()))
+    assert answer.status_code == 422 and answer.json()["error"]["code"] == "too_large"
+
+
 def test_crops_that_wait_for_the_model_are_small(toy: OnnxModel) -> None:
     large = question(encoded(pattern(1, side=1100)), encoded(pattern(1)))
     answer = ask(app_of(toy, max_pixels=16_000_000), json=large)
