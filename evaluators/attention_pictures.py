@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxfr.errors import UnsupportedModel
+from onnxfr.errors import NotDifferentiable, UnsupportedModel
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
 from onnxfr.models.attention import attention
 from onnxfr.models.geometry import fit_array
@@ -27,7 +27,7 @@ def attention_columns(
     """Return the maps of both pictures as columns of a record, or why there are none."""
     try:
         pictures = attention_pictures(model, [clean, attacked], reference)
-    except UnsupportedModel as reason:
+    except (NotDifferentiable, UnsupportedModel) as reason:
         return {"attention_note": str(reason)}
     return {"clean_attention": pictures[0], "adversarial_attention": pictures[1]}
 

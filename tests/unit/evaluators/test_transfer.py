@@ -64,6 +64,17 @@ def test_every_source_meets_every_target_whatever_their_sizes(
     assert all("not available" in row["attention_note"] for row in rows if row["attention_note"])
 
 
+def test_a_model_without_gradients_is_a_target_like_any_other(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    blind = make_model(tmp_path / "blind", seed=3, whole_numbers=True)
+    rows = records(tmp_path, [toy_model, blind], toy_faces).to_pylist()
+    assert {row["source"] for row in rows} == {"toy"}
+    shown = [row for row in rows if row["target"] == "blind" and row["attention_note"]]
+    assert shown and all("no gradient" in row["attention_note"] for row in shown)
+    assert {row["outcome"] for row in rows} == {"played"}
+
+
 def test_cutting_the_run_differently_changes_nothing(
     tmp_path: Path, models: list[Path], toy_faces: Path
 ) -> None:

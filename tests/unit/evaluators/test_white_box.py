@@ -216,6 +216,14 @@ def test_a_model_without_gradients_is_reported_not_failed(
     assert result.value == len({name for name in records["pair"].to_pylist() if name})
 
 
+def test_what_needs_no_gradients_is_run_without_them(tmp_path: Path, toy_faces: Path) -> None:
+    blind = make_model(tmp_path / "blind", whole_numbers=True)
+    params = SMALL | {"norms": ["linf"], "attacks": ["square"], "pairs": 2, "checks": 0}
+    plan = plan_of(Context(tmp_path), blind, toy_faces, params)
+    records = records_of(plan, Context(tmp_path))
+    assert set(records["outcome"].to_pylist()) == {"played"}
+
+
 @pytest.mark.parametrize("attack", ["lgc", "lgc+dim", "smallest:lgc+tim"])
 def test_landmarks_are_asked_for_at_once_and_reach_every_attack_that_needs_them(
     tmp_path: Path, toy_model: Path, toy_faces: Path, attack: str

@@ -26,11 +26,17 @@ from onnxfr.types import Embeddings, Images, Pixels
 
 
 def make_model(
-    folder: Path, seed: int = 0, grey_levels: int | None = None, size: int = 112
+    folder: Path,
+    seed: int = 0,
+    grey_levels: int | None = None,
+    size: int = 112,
+    *,
+    whole_numbers: bool = False,
 ) -> Path:
     """Admit a network that averages 8 x 8 patches of a picture and projects them.
 
     ``grey_levels`` puts a layer in front that rounds the picture to so many: no gradient passes it.
+    With ``whole_numbers`` in front the model has no differentiable form at all.
     """
     patch = [size // 8, size // 8]
     levels = np.array(255 / (grey_levels or 255), dtype=np.float32)
@@ -39,12 +45,17 @@ def make_model(
         helper.make_node("Round", ["divided"], ["rounded"]),
         helper.make_node("Mul", ["rounded", "levels"], ["seen"]),
     ]
+    counting = [
+        helper.make_node("Cast", ["data"], ["counted"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["counted"], ["seen"], to=TensorProto.FLOAT),
+    ]
+    front = shattering if grey_levels else counting if whole_numbers else []
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((192, 32)).astype(np.float32)
     graph = helper.make_graph(
         [
-            *(shattering if grey_levels else ()),
-            helper.make_node("Sub", ["seen" if grey_levels else "data", "grey"], ["centred"]),
+            *front,
+            helper.make_node("Sub", ["seen" if front else "data", "grey"], ["centred"]),
             helper.make_node(
                 "AveragePool", ["centred"], ["pooled"], kernel_shape=patch, strides=patch
             ),
