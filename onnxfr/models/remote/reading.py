@@ -41,13 +41,19 @@ class Verdict:
     detail: str = ""
 
     def margin(self, rule: Answer) -> float:
-        """Return how far above the threshold, in parts of the score range; 1 or -1 without one."""
+        """Return how far above the threshold, in parts of the score range; 1 or -1 without one.
+
+        Scores outside the range keep their order but stay within two ranges: what is farther from
+        the threshold counts as no verdict, and an attack would see nothing to climb.
+        """
         if self.kind is not Kind.JUDGED:
             return math.nan
         if self.score is None or self.threshold is None:
             return 1.0 if self.match else -1.0
         low, high = rule.score_range
         margin = (self.score - self.threshold) / (high - low)
+        if abs(margin) > 1:
+            margin = math.copysign(2 - 1 / abs(margin), margin)
         # The decision counts where rounding has moved the score onto or over the threshold.
         if self.match and margin <= 0:
             return _NUDGE

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from toy_service import adapter_of
 
-from onnxfr.models.remote.reading import Kind, look, read_answer
+from onnxfr.models.remote.reading import Kind, Verdict, look, read_answer
+from onnxfr.oracle import LOST
 
 ADAPTER = adapter_of(
     "http://127.0.0.1/",
@@ -44,3 +46,13 @@ def test_whatever_comes_is_read_and_can_be_stored(body: bytes, kind: Kind) -> No
 def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     assert not isinstance(look({"text": deep}, "text | json | [0]"), list)
+
+
+def test_scores_outside_the_range_keep_their_order_and_are_verdicts() -> None:
+    scores = [-500.0, -80.0, -3.0, -0.6, -0.2, 0.4, 0.6, 1.4, 1.6, 40.0, 900.0]
+    said = [Verdict(Kind.JUDGED, score > 0.5, score, 0.5) for score in scores]
+    margins = np.array([each.margin(ADAPTER.answer) for each in said], dtype=np.float32)
+    assert (np.diff(margins) > 0).all() and (
+        np.sign(margins) == np.sign(np.array(scores) - 0.5)
+    ).all()
+    assert (margins > LOST).all() and margins[4] == np.float32(-0.7)
