@@ -48,7 +48,7 @@ def make_sources(
         words: ``each`` (every model alone), ``others`` (all models but the target, one ensemble per
             target), ``levels`` (the sets of FACESEC's knowledge levels), or names joined by ``+``;
             an ensemble mode may follow, as in ``others:loss``.
-        models: the models of the run.
+        models: the models of the run that can be attacked with gradients.
         targets: those that are attacked.
         cards: their cards.
     """
@@ -127,7 +127,9 @@ def _sources_of(
             for source in _against_each(
                 targets,
                 lambda target, level=level: [  # type: ignore[misc]
-                    place[card.sha256] for card in surrogates(level, cards[target.sha256], every)
+                    place[card.sha256]
+                    for card in surrogates(level, cards[target.sha256], every)
+                    if card.sha256 in place
                 ],
                 mode,
                 lambda members: " + ".join(member.name for member in members),
@@ -161,8 +163,8 @@ def _named(
     missing = [name for name in names if name not in known]
     if missing:
         raise SpecError(
-            f"no model of this run is called {missing[0]!r}; sources are each, others, levels or "
-            f"names joined by '+': {', '.join(known)}"
+            f"no model of this run with a differentiable form is called {missing[0]!r}; sources "
+            f"are each, others, levels or names joined by '+': {', '.join(known)}"
         )
     members = tuple(known[name] for name in dict.fromkeys(names))
     if len(members) == 1:

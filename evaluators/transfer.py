@@ -25,7 +25,7 @@ from onnxfr.evaluators.games import blocks_of
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
-from onnxfr.evaluators.white_box import Budget
+from onnxfr.evaluators.white_box import Budget, expected_gradients
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat, write_eps
@@ -64,13 +64,14 @@ class Transfer(Evaluator):
         """Return one cell per source, attack, budget, goal and block of pairs."""
         targets = self._targets(context.models)
         cards = {model.sha256: context.context.model(model).card for model in context.models}
-        sources = make_sources(self.sources, context.models, targets, cards)
+        able = self._differentiable(context)
+        sources = make_sources(self.sources, able, targets, cards)
         attacks = {name: transfer_attack(name, self.steps) for name in self.attacks}
         check_needs(attacks.values(), self.landmarks)
         cells: list[Cell] = []
         for data in context.data:
             self._check_templates(context, data, sources)
-            for source in self._usable(context.context, sources):
+            for source in sources:
                 for name, attack in attacks.items():
                     cells.extend(self._cells(context, data, source, name, attack))
         if not cells:
@@ -122,7 +123,7 @@ class Transfer(Evaluator):
         self, plan: PlanContext, data: DataRef, source: Source, name: str, attack: Attack
     ) -> Iterator[Cell]:
         others = dict.fromkeys((*source.members[1:], *source.targets))
-        work = getattr(attack, "steps", 1) * len(source.members)
+        work = expected_gradients(attack) * len(source.members)
         budgets = [("linf", eps) for eps in self.linf] + [("l2", eps) for eps in self.l2]
         for norm, eps in budgets:
             for goal in self.goals:
@@ -172,19 +173,15 @@ class Transfer(Evaluator):
             )
         return tuple(known[name] for name in self.targets) or tuple(models)
 
-    def _usable(self, context: Context, sources: Sequence[Source]) -> list[Source]:
-        """Return the sources that have gradients; models without stay targets."""
-        usable = [
-            source
-            for source in sources
-            if all(context.model(member).differentiable for member in source.members)
-        ]
-        if not usable:
+    def _differentiable(self, plan: PlanContext) -> list[ModelRef]:
+        """Return the models that have gradients; those without stay targets."""
+        able = [model for model in plan.models if plan.context.model(model).differentiable]
+        if not able:
             raise SpecError(
                 "no model of this run has a differentiable form, so none can be a source of "
                 "transfer attacks; add a surrogate that has one"
             )
-        return usable
+        return able
 
     def _check_templates(self, plan: PlanContext, data: DataRef, sources: Sequence[Source]) -> None:
         if not needs_alignment(plan.context.pairs(data), self.align):

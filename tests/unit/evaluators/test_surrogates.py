@@ -82,7 +82,7 @@ def test_one_set_of_members_is_attacked_once_for_all_its_targets() -> None:
 
 
 def test_bad_words_are_explained() -> None:
-    with pytest.raises(SpecError, match="no model of this run is called 'nobody'"):
+    with pytest.raises(SpecError, match="with a differentiable form is called 'nobody'"):
         make_sources(["nobody+mate"], MODELS, MODELS, CARDS)
     with pytest.raises(SpecError, match="margin, loss, alternating, gradient"):
         make_sources(["others:best"], MODELS, MODELS, CARDS)

@@ -65,14 +65,30 @@ def test_every_source_meets_every_target_whatever_their_sizes(
 
 
 def test_a_model_without_gradients_is_a_target_like_any_other(
-    tmp_path: Path, toy_model: Path, toy_faces: Path
+    tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
 ) -> None:
     blind = make_model(tmp_path / "blind", seed=3, whole_numbers=True)
     rows = records(tmp_path, [toy_model, blind], toy_faces).to_pylist()
     assert {row["source"] for row in rows} == {"toy"}
+    # An ensemble of all others does without it, too.
+    others = records(tmp_path, [toy_model, other_model, blind], toy_faces, sources=["others"])
+    meetings = set(zip(*(others[name].to_pylist() for name in ("members", "target")), strict=True))
+    assert meetings == {("other", "toy"), ("toy", "other"), ("toy + other", "blind")}
+    with pytest.raises(SpecError, match="with a differentiable form is called 'blind'"):
+        records(tmp_path, [toy_model, blind], toy_faces, sources=["toy+blind"])
     shown = [row for row in rows if row["target"] == "blind" and row["attention_note"]]
     assert shown and all("no gradient" in row["attention_note"] for row in shown)
     assert {row["outcome"] for row in rows} == {"played"}
+
+
+def test_a_plan_tells_what_views_cost(tmp_path: Path, models: list[Path], toy_faces: Path) -> None:
+    asked = {
+        "models": [str(model) for model in models],
+        "data": [f"folder:{toy_faces}"],
+        "evaluators": [{"name": "transfer", "params": CHEAP | {"attacks": ["si+ni+dim"]}}],
+    }
+    plan = plan_run(make_spec(asked, Path.cwd()), Context(tmp_path))
+    assert {cell.cost.gradients for cell in plan.cells} == {5 * 5 * 6}
 
 
 def test_cutting_the_run_differently_changes_nothing(
