@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
+from onnxfr.attacks._walks import Answers, Picture, Walk, drive, questions_left
 from onnxfr.attacks.base import Attack
 from onnxfr.oracle import LOST, Oracle
 from onnxfr.probe import Probe
@@ -134,8 +134,17 @@ def _watch(walk: Walk[None], game: ScoreGame, shown: Picture) -> Walk[Picture | 
                     break
             if best > 0:
                 return None
-            pictures = walk.send(margins)
+            pictures = walk.send(_comparable(margins))
     except StopIteration:
         return None
     finally:
         walk.close()
+
+
+def _comparable(margins: Answers) -> Answers:
+    """Return margins in which a picture without a verdict is as bad as the worst asked with it.
+
+    Estimates take differences: one to ``LOST`` would drown all the others.
+    """
+    given = margins > LOST
+    return np.where(given, margins, margins[given].min()) if given.any() else margins

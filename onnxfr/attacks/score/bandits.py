@@ -54,11 +54,12 @@ class Bandits(ScoreAttack):
             noise = game.random.standard_normal(shape, dtype=np.float32)
             noise /= np.float32(np.sqrt(noise.size))
             sides = [prior + sign * np.float32(self.explore) * noise for sign in (1, -1)]
-            asked = np.empty((3, *x.shape), dtype=np.float32)
-            for probe, side in zip(asked, sides, strict=False):
+            asked = np.empty((2, *x.shape), dtype=np.float32)
+            for probe, side in zip(asked, sides, strict=True):
                 np.add(_even(tile(side, x.shape), reach), x, out=probe)
-            asked[2] = x
             margins = yield np.clip(asked, 0, 1, out=asked)
+            # On its own, for it says nothing about a probe that gets no verdict.
+            yield x[None]
             rise = (margins[0] - margins[1]) / (reach * self.explore)
             prior = self._corrected(prior, np.float32(rise) * noise, game.rules.norm == "linf")
             along = game.steepest(tile(prior, x.shape))

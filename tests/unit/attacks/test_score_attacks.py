@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks import make_attack
 from onnxfr.attacks._walks import CHUNK, Walk
-from onnxfr.attacks.score._base import ScoreGame
+from onnxfr.attacks.score._base import ScoreGame, _watch
 from onnxfr.attacks.score.nes import NES
 from onnxfr.attacks.score.sign_hunter import SignHunter
 from onnxfr.attacks.score.square import Square, _side
 from onnxfr.models.wrapper import OnnxModel
+from onnxfr.oracle import LOST
 from onnxfr.probe import round8
 from onnxfr.threat import Threat
 from onnxfr.types import Goal
@@ -77,6 +79,23 @@ def test_climbs_a_linear_margin_most_of_the_way(name: str, norm: str) -> None:
     reached = float(np.vdot(play.project(found) - play.clean, slope))
     most = EPS * slope.sum() if norm == "linf" else play.radius * np.sqrt(slope.sum())
     assert reached >= 0.5 * most
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_without_a_verdict_cost_little_of_the_way(name: str) -> None:
+    slope = np.random.default_rng(2).standard_normal(SHAPE).astype(np.float32) / 1000
+    rising = linear(slope)
+
+    def choosy(pictures: NDArray[np.float32]) -> NDArray[np.float64]:
+        refused = [hashlib.sha256(each.tobytes()).digest()[0] < 8 for each in pictures]
+        return np.where(refused, LOST, rising(pictures) + 99)
+
+    def way(margin: Callable[[NDArray[np.float32]], NDArray[np.float64]]) -> float:
+        world = game()
+        walk = _watch(make_attack(name).walk(world), world, world.clean.copy())  # type: ignore[attr-defined]
+        return float(np.vdot(climb(walk, margin, 3000) - 0.5, slope))
+
+    assert way(choosy) > 0.75 * way(lambda pictures: rising(pictures) + 99)
 
 
 def test_estimates_point_along_the_slope_and_average_noise_out() -> None:
