@@ -30,6 +30,9 @@ def attack(
         str | None, typer.Option(help="Budget such as 4/255; default 8/255, or the smallest.")
     ] = None,
     norm: Annotated[str, typer.Option(help="linf or l2 (root mean square).")] = "linf",
+    max_queries: Annotated[
+        int | None, typer.Option(min=1, help="Most questions, and most gradients; default: no cap.")
+    ] = None,
     goal: Annotated[
         Goal | None, typer.Option(help="Default: whatever the model does not say now.")
     ] = None,
@@ -68,7 +71,7 @@ def attack(
     probe = _with_needs(probe, how, landmarks)
     rules = Rules(
         goal=goal,
-        threat=Threat(norm=_norm(norm), eps=budget),
+        threat=Threat(norm=_norm(norm), eps=budget, max_queries=max_queries),
         threshold=limit,
         seed=seed,
     )

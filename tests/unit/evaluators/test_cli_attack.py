@@ -60,3 +60,13 @@ def test_words_for_people_and_errors(tmp_path: Path, toy_model: Path, toy_faces:
         _run(*common, "--threshold", 0.2, "--attack", "admix")
     with pytest.raises(DataError, match="no picture"):
         _run(pair[0], tmp_path / "none.png", "--model", toy_model)
+
+
+@pytest.mark.parametrize("how", [("square",), ("surfree", "--norm", "l2")])
+def test_questions_can_be_capped(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, how: tuple[str, ...]
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    words = ("--model", toy_model, "--threshold", 0.99, "--max-queries", 20, "-o", tmp_path)
+    answer = json.loads(_run(*pair, *words, "--json", "--attack", *how))
+    assert answer["queries"] == 20 and answer["goal"] == "impersonate"
