@@ -21,7 +21,7 @@ from onnxfr.alignment.aligner import Aligner
 from onnxfr.attacks import make_attack
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.api_games import Judge, Row, attack_pairs, compare_pairs
-from onnxfr.evaluators.api_pictures import read_pairs
+from onnxfr.evaluators.api_pictures import read_portions
 from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.attacked import check_needs
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
@@ -166,15 +166,13 @@ class Api(Evaluator):
             "threshold_origin": _OWN if threshold is None else threshold.origin,
         }
         records: list[Row] = []
-        if cell.method in (CLEAN, RECHECK):
-            for at in range(0, len(rows), _AT_ONCE):
-                asked = read_pairs(pairs, rows[at : at + _AT_ONCE])
+        for asked in read_portions(pairs, rows):
+            if cell.method in (CLEAN, RECHECK):
                 again = cell.method == RECHECK
                 records.extend(compare_pairs(judge, asked, cell.params["jpeg"], again=again))
-                context.report(len(records), len(rows))
-        else:
-            asked = read_pairs(pairs, rows)
-            records = attack_pairs(judge, pairs, asked, cell)
+            else:
+                records.extend(attack_pairs(judge, pairs, asked, cell))
+            context.report(len(records), len(rows))
         # The first row decides which columns a table has.
         blank = dict.fromkeys(name for record in records for name in record)
         records = [blank | record | base for record in records]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks import AttackResult, make_attack
 from onnxfr.data.pairs import PairSet
-from onnxfr.evaluators.api_pictures import Asked, by_size, pool_of, stack
+from onnxfr.evaluators.api_pictures import MOST_PIXELS, Asked, by_size, pool_of, stack
 from onnxfr.evaluators.api_results import checkpoints
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, Verdict
@@ -20,6 +20,8 @@ from onnxfr.runs.cells import Cell
 from onnxfr.service.local import LocalVerifier
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Images
+
+_BATCH = 64
 
 Judge = LocalVerifier | RemoteModel
 Row = dict[str, Any]
@@ -107,7 +109,15 @@ def _play(
         strangers=None if pool is None else strangers,
     )
     goal, jpeg = Goal(cell.condition["goal"]), params["jpeg"]
-    oracle = Oracle(judge, probe, threat, goal=goal, access=Access.DECISION, jpeg=jpeg)
+    oracle = Oracle(
+        judge,
+        probe,
+        threat,
+        goal=goal,
+        access=Access.DECISION,
+        jpeg=jpeg,
+        batch_size=max(1, min(_BATCH, 3 * MOST_PIXELS // probes[0].size)),
+    )
     before = judge.unserved
     result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
     for k, each in enumerate(chosen):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from onnxfr.evaluators.games import people_of
 from onnxfr.rng import RowRng
 from onnxfr.types import Images
 
+MOST_PIXELS = 32_000_000
+"""Pixels of whole pictures held at a time, 12 bytes each; a few copies of them are made."""
+_MOST_PAIRS = 64
 _POOL = 16
 _TRIED = 20 * _POOL
 _NONE = np.zeros((0, 0, 0), dtype=np.float32)
@@ -46,9 +49,9 @@ class Asked:
         }
 
 
-def read_pairs(pairs: PairSet, rows: Sequence[int]) -> list[Asked]:
-    """Read both pictures of some pairs."""
-    ids, people, found = pairs.pair_ids(), people_of(pairs), []
+def read_pairs(pairs: PairSet, rows: Sequence[int]) -> Iterator[Asked]:
+    """Read both pictures of some pairs, one pair after the other."""
+    ids, people = pairs.pair_ids(), people_of(pairs)
     for row in rows:
         sides = int(pairs.left[row]), int(pairs.right[row])
         sources = pairs.images[sides[0]], pairs.images[sides[1]]
@@ -57,10 +60,24 @@ def read_pairs(pairs: PairSet, rows: Sequence[int]) -> list[Asked]:
         try:
             pictures = [to_images([load_pixels(source)])[0] for source in sources]
         except DataError as error:
-            found.append(Asked(*names, reason=str(error)))
+            yield Asked(*names, reason=str(error))
         else:
-            found.append(Asked(*names, *pictures))
-    return found
+            yield Asked(*names, *pictures)
+
+
+def read_portions(pairs: PairSet, rows: Sequence[int]) -> Iterator[list[Asked]]:
+    """Read pairs as many at a time as fit into memory, however large their pictures are."""
+    portion: list[Asked] = []
+    pixels = 0
+    for each in read_pairs(pairs, rows):
+        size = (each.probe.size + each.reference.size) // 3
+        if portion and (len(portion) == _MOST_PAIRS or pixels + size > MOST_PIXELS):
+            yield portion
+            portion, pixels = [], 0
+        portion.append(each)
+        pixels += size
+    if portion:
+        yield portion
 
 
 def by_size(asked: Sequence[Asked]) -> list[list[Asked]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from toy_faces import make_faces
 
-from onnxfr.evaluators.api_pictures import pool_of, read_pairs
+from onnxfr.evaluators import api_pictures
+from onnxfr.evaluators.api_pictures import pool_of, read_pairs, read_portions
 from onnxfr.runs.context import Context
 
 
 def test_the_owners_of_the_pool_are_known_as_the_pairs_people_are(tmp_path: Path) -> None:
     context, faces = Context(tmp_path / "cache"), make_faces(tmp_path / "faces", 24, 2)
     pairs = context.pairs(context.describe(f"folder:{faces}"))
-    asked = read_pairs(pairs, range(8))
+    asked = list(read_pairs(pairs, range(8)))
     pool, owners = pool_of(pairs, asked[0].probe.shape, seed=1)
     assert pool is not None and len(pool) == len(owners) == len(set(owners.tolist())) == 18
     for each in asked:
@@ -21,3 +23,18 @@ def test_the_owners_of_the_pool_are_known_as_the_pairs_people_are(tmp_path: Path
         pictures = {each.left_identity, each.right_identity}
         assert len(own) <= len(pictures)
         assert (each.people[0] == each.people[1]) == each.same == (len(pictures) == 1)
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(10**9, [6]), (50_000, [1] * 6), (60_000, [2] * 3)])
+def test_large_pictures_are_held_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, sizes: list[int]
+) -> None:
+    context, faces = Context(tmp_path / "cache"), make_faces(tmp_path / "faces", 6, 2)
+    pairs = context.pairs(context.describe(f"folder:{faces}"))
+    (each, *_) = whole = list(read_pairs(pairs, range(6)))
+    assert (each.probe.size + each.reference.size) // 3 == 2 * 112 * 112 == 25_088
+    monkeypatch.setattr(api_pictures, "MOST_PIXELS", most)
+    portions = list(read_portions(pairs, range(6)))
+    assert [len(portion) for portion in portions] == sizes
+    assert [e.pair for portion in portions for e in portion] == [e.pair for e in whole]
+    assert list(read_portions(pairs, [])) == []
