@@ -6,6 +6,7 @@ rounded to 8 bits as a file would hold them, and fitted to each target's size af
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.attacks import Attack, make_attack
-from onnxfr.errors import SpecError
-from onnxfr.evaluators.games import clean_threshold
+from onnxfr.errors import DataError, OnnxfrWarning, SpecError
+from onnxfr.evaluators.games import Games, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.ensemble import Ensemble, Mode
 from onnxfr.models.wrapper import FRModel
@@ -23,7 +24,7 @@ from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, round8
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat, read_eps
+from onnxfr.threat import Threat, read_eps, write_eps
 from onnxfr.types import Embeddings, Goal, Images, Norm
 
 _BLOCK = 32
@@ -163,6 +164,30 @@ def fooled(similarity: NDArray[np.float32], threshold: float, goal: Goal) -> NDA
     """Tell which answers are what the attacker wants."""
     accepted: NDArray[np.bool_] = similarity > threshold
     return ~accepted if goal is Goal.DODGE else accepted
+
+
+def tell_unplayable(games: Games, goal: Goal) -> None:
+    """Warn of pairs that a suite has to do without; raise where none is left."""
+    if not games.unplayable:
+        return
+    lost, reason = len(games.unplayable), next(iter(games.unplayable.values()))
+    if not len(games.probe):
+        raise DataError(f"none of the {lost} pairs to {goal} with can be used; the first: {reason}")
+    warnings.warn(
+        f"{lost} pairs to {goal} with are left out of the suite; the first: {reason}",
+        OnnxfrWarning,
+        stacklevel=3,
+    )
+
+
+def check_budget(norm: Norm, eps: float) -> None:
+    """Raise where no 8-bit file keeps a budget and differs from the clean one."""
+    if not Threat(norm=norm, eps=eps).in_levels().eps:
+        least = "1/255" if norm == "linf" else "0.3/255"
+        raise SpecError(
+            f"a file holds no change within {norm} {write_eps(eps)}, and "
+            f"pictures that travel are files; choose a budget of at least {least}"
+        )
 
 
 def parse_budget(text: str) -> tuple[Norm, float]:

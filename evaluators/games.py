@@ -104,6 +104,17 @@ def clean_threshold(
     return known[key]
 
 
+def check_rule(rule: str) -> None:
+    """Raise unless a rule of ``clean_threshold`` can be followed; plans ask before the work."""
+    kind, equals, value = rule.partition("=")
+    if kind not in ("fmr", "fixed", "oracle", "card") or (kind in ("oracle", "card") and equals):
+        raise SpecError(f"a threshold rule is fmr=…, oracle, card or fixed=…; got {rule!r}")
+    if kind == "fixed" and not -1 <= _number(rule, value) <= 1:
+        raise SpecError(f"a threshold is a cosine, from -1 to 1; got {rule!r}")
+    if kind == "fmr" and not 0 < _number(rule, value) < 1:
+        raise SpecError(f"a false-match rate lies between 0 and 1; got {rule!r}")
+
+
 def load_games(
     context: Context,
     model: ModelRef,
@@ -155,14 +166,13 @@ def load_games(
 
 
 def _measure(context: Context, model: ModelRef, data: DataRef, rule: str, align: str) -> Threshold:
+    check_rule(rule)
     kind, _, value = rule.partition("=")
     if kind == "fixed":
         return Threshold(_number(rule, value))
     if kind == "card":
         entry = context.model(model).card.threshold()
         return Threshold(entry.value, entry.origin)
-    if kind not in ("fmr", "oracle"):
-        raise SpecError(f"a threshold rule is fmr=…, oracle, card or fixed=…; got {rule!r}")
     pairs = context.pairs(data)
     crops = crop_store(context, context.model(model)) if needs_alignment(pairs, align) else None
     faces = embed_faces(context, model, pairs, crops=crops)

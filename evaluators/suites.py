@@ -28,17 +28,19 @@ from onnxfr.data.suite import (
     open_suite,
 )
 from onnxfr.errors import SpecError, StoreError
-from onnxfr.evaluators.attacked import games_for
+from onnxfr.evaluators.attacked import check_needs, games_for
 from onnxfr.evaluators.crafting import (
     Surrogate,
+    check_budget,
     craft,
     embed_all,
     fooled,
     make_surrogate,
     parse_budget,
+    tell_unplayable,
     transfer_attack,
 )
-from onnxfr.evaluators.games import Games, clean_threshold, rows_of
+from onnxfr.evaluators.games import Games, check_rule, clean_threshold, rows_of
 from onnxfr.evaluators.pictures import png, to_pixels
 from onnxfr.metrics.attack_success import AttackSuccess, attack_success
 from onnxfr.metrics.thresholds import Resolution, Threshold
@@ -104,11 +106,14 @@ def make_suite(
         raise SpecError(
             f"a suite's name has letters, digits, '.', '_' and '-' only, got {order.name!r}"
         )
+    norm, eps = parse_budget(order.budget)
+    check_budget(norm, eps)
+    check_rule(order.threshold)
+    attack = transfer_attack(order.attack, order.steps)
+    check_needs((attack,), order.landmarks)
     members = [context.identify(name) for name in dict.fromkeys(order.models)]
     data = context.describe(order.data, seed=order.seed)
     drawn = {goal: _drawn(context.pairs(data), goal, order) for goal in order.goals}
-    norm, eps = parse_budget(order.budget)
-    attack = transfer_attack(order.attack, order.steps)
     surrogate = make_surrogate(
         context, members, order.mode, data, order.threshold, align=order.align
     )
@@ -126,6 +131,7 @@ def make_suite(
             seed=order.seed,
             landmarks=order.landmarks,
         )
+        tell_unplayable(games, goal)
         made = round8(
             craft(
                 surrogate,

@@ -19,9 +19,9 @@ from onnxfr.attacks import Attack
 from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crafting import craft, make_surrogate, transfer_attack
+from onnxfr.evaluators.crafting import check_budget, craft, make_surrogate, transfer_attack
 from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import blocks_of
+from onnxfr.evaluators.games import blocks_of, check_rule
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
@@ -29,7 +29,7 @@ from onnxfr.evaluators.white_box import Budget, expected_gradients
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat, write_eps
-from onnxfr.types import Goal
+from onnxfr.types import Goal, Norm
 
 
 @EVALUATORS.register("transfer")
@@ -62,6 +62,9 @@ class Transfer(Evaluator):
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per source, attack, budget, goal and block of pairs."""
+        check_rule(self.threshold or f"fmr={context.fmr:g}")
+        for norm, eps in self._budgets():
+            check_budget(norm, eps)
         targets = self._targets(context.models)
         cards = {model.sha256: context.context.model(model).card for model in context.models}
         able = self._differentiable(context)
@@ -124,8 +127,7 @@ class Transfer(Evaluator):
     ) -> Iterator[Cell]:
         others = dict.fromkeys((*source.members[1:], *source.targets))
         work = expected_gradients(attack) * len(source.members)
-        budgets = [("linf", eps) for eps in self.linf] + [("l2", eps) for eps in self.l2]
-        for norm, eps in budgets:
+        for norm, eps in self._budgets():
             for goal in self.goals:
                 blocks = blocks_of(
                     plan.context.pairs(data), goal, self.pairs, plan.seed, plan.rows_per_cell
@@ -163,6 +165,9 @@ class Transfer(Evaluator):
                             gradients=len(rows) * work,
                         ),
                     )
+
+    def _budgets(self) -> list[tuple[Norm, float]]:
+        return [("linf", eps) for eps in self.linf] + [("l2", eps) for eps in self.l2]
 
     def _targets(self, models: Sequence[ModelRef]) -> tuple[ModelRef, ...]:
         known = {model.name: model for model in models}

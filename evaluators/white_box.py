@@ -35,7 +35,7 @@ from onnxfr.evaluators.attacked import (
 )
 from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.games import Games, blocks_of, clean_threshold
+from onnxfr.evaluators.games import Games, blocks_of, check_rule, clean_threshold
 from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -102,13 +102,19 @@ class WhiteBox(Evaluator):
         """Return the cells: checks first, then every attack, norm and budget by blocks."""
         made = {text: make_attack(text) for text in self.attacks}
         check_needs(made.values(), self.landmarks)
+        check_rule(self.threshold or f"fmr={context.fmr:g}")
         cells = []
         for model in context.models:
             for data in context.data:
                 for goal in self.goals:
                     cells.extend(self._cells(context, model, data, goal, made))
         if not cells:
-            raise SpecError("white_box has nothing to do: no attack works in the norms chosen")
+            raise SpecError(
+                "white_box has nothing to do: give an attack that works in the norms chosen "
+                f"({', '.join(self.norms) or 'none'}), budgets for it, and data with genuine pairs "
+                "to dodge or impostor pairs to impersonate; got attacks "
+                f"{list(self.attacks)}, goals {[str(goal) for goal in self.goals]}"
+            )
         return cells
 
     def _cells(

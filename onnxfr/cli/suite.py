@@ -14,6 +14,7 @@ from onnxfr.errors import SpecError
 
 if TYPE_CHECKING:
     from onnxfr.evaluators.suites import SuiteScore
+    from onnxfr.metrics.intervals import Estimate
 
 suite_app = typer.Typer(
     help="Fixed adversarial suites: make one from surrogates, score models on it."
@@ -133,10 +134,12 @@ def score(
     typer.echo(f"{found.model} on {found.suite}, threshold {found.threshold.value:.4f} ({origin})")
     for entry in found.goals:
         rate, fair = entry.success.asr_all, entry.success.asr_clean_correct
+        of_right = f"of the {fair.n} right before: {100 * fair.value:.1f} %"
         typer.echo(
             f"  {entry.goal:<12} fooled {100 * rate.value:.1f} % of {rate.n} "
-            f"({100 * rate.low:.1f} - {100 * rate.high:.1f} %); of the {fair.n} right before: "
-            f"{100 * fair.value:.1f} %; wrong without attack: {entry.wrong_clean}"
+            f"({100 * rate.low:.1f} - {100 * rate.high:.1f} %); "
+            f"{of_right if fair.n else 'none was right before'}; "
+            f"wrong without attack: {entry.wrong_clean}"
         )
     for note in found.notes:
         typer.echo(f"  note: {note}")
@@ -150,12 +153,18 @@ def _as_json(found: SuiteScore) -> dict[str, Any]:
         "threshold_origin": found.threshold.origin,
         "goals": {
             str(entry.goal): {
-                "asr_all": entry.success.asr_all.as_dict(),
-                "asr_clean_correct": entry.success.asr_clean_correct.as_dict(),
-                "robust_acc": entry.success.robust_acc.as_dict(),
+                "asr_all": _plain(entry.success.asr_all),
+                "asr_clean_correct": _plain(entry.success.asr_clean_correct),
+                "robust_acc": _plain(entry.success.robust_acc),
                 "wrong_clean": entry.wrong_clean,
             }
             for entry in found.goals
         },
         "notes": list(found.notes),
     }
+
+
+def _plain(estimate: Estimate) -> dict[str, Any]:
+    """Return a rate as JSON values; one of no pairs has none."""
+    found = estimate.as_dict()
+    return found if estimate.n else found | dict.fromkeys(("value", "low", "high"))

@@ -64,7 +64,7 @@ def test_thresholds_are_those_of_the_whole_clean_data_set(world: World) -> None:
     frozen = clean_threshold(context, model, data, "fmr=0.05", align="no")
     assert (scores[~pairs.same] > frozen.value + 1e-5).mean() <= 0.05
     assert clean_threshold(context, model, data, "fixed=0.25") == Threshold(0.25)
-    for rule in ("fmr=x", "median"):
+    for rule in ("fmr=x", "median", "fmr=0", "fixed=1.2", "fixed=nan", "oracle=1"):
         with pytest.raises(SpecError):
             clean_threshold(context, model, data, rule, align="no")
 

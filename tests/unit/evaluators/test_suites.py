@@ -1,20 +1,23 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_faces import make_faces
 from typer.testing import CliRunner
 
 from onnxfr.cli.suite import suite_app
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
 from onnxfr.data.suite import open_suite
-from onnxfr.errors import SpecError, StoreError
+from onnxfr.errors import DataError, OnnxfrWarning, SpecError, StoreError
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
+from onnxfr.types import Goal
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,10 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
         (replace(order, name="../x"), "letters"),
         (replace(order, pairs=0), "at least one pair"),
         (replace(order, pairs=-1), "at least one pair"),
+        (replace(order, budget="linf:0.5/255"), "at least 1/255"),
+        (replace(order, budget="l2:0"), r"at least 0\.3/255"),
+        (replace(order, threshold="fixed=1.2"), "cosine"),
+        (replace(order, attack="lgc"), "needs facial landmarks"),
     ):
         with pytest.raises(SpecError, match=words):
             make_suite(Context(tmp_path / "cache"), bad, tmp_path / "other")
@@ -78,6 +85,30 @@ def test_scores_are_those_of_the_pictures_at_the_models_threshold(
     assert measured.threshold.origin == "toys-clean@oracle"
     coarse = score_suite(Context(tmp_path), str(toy_model), made, rule="fmr=1e-3")
     assert any("too few impostor pairs" in note for note in coarse.notes)
+
+
+def test_pairs_that_cannot_be_used_are_told(tmp_path: Path, order: SuiteOrder) -> None:
+    faces = make_faces(tmp_path / "faces", people=4, pictures=2)
+    broken = replace(
+        order, data=f"folder:{faces},aligned=yes", threshold="fixed=0.5", goals=(Goal.DODGE,)
+    )
+    (faces / "p0" / "0.png").write_bytes(b"no picture")
+    with pytest.warns(OnnxfrWarning, match=r"1 pairs to dodge with are left out.*p0/0\.png"):
+        manifest = make_suite(Context(tmp_path / "cache"), broken, tmp_path / "some")
+    assert len(manifest.pairs) == 3
+    for picture in faces.glob("*/*.png"):
+        picture.write_bytes(b"no picture")
+    with pytest.raises(DataError, match="none of the 4 pairs to dodge with"):
+        make_suite(Context(tmp_path / "cache"), broken, tmp_path / "none")
+
+
+def test_a_rate_of_no_pairs_is_none(made: Path, toy_model: Path) -> None:
+    asked = ["score", str(toy_model), str(made), "--threshold", "fixed=1"]
+    assert "none was right before" in CliRunner().invoke(suite_app, asked).output
+    answer = json.loads(
+        CliRunner().invoke(suite_app, [*asked, "--json"]).output, parse_constant=pytest.fail
+    )
+    assert answer["goals"]["dodge"]["asr_clean_correct"]["value"] is None
 
 
 def test_the_command_line_scores_and_explains(made: Path, toy_model: Path) -> None:

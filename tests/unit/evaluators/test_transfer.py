@@ -146,6 +146,8 @@ def test_ensembles_and_levels_are_sources(
         ({"steps": 0}, "steps: .*greater than or equal to 1"),
         ({"linf": []}, "nothing to do"),
         ({"goals": []}, "nothing to do"),
+        ({"threshold": "orcale"}, "threshold rule"),
+        ({"linf": ["0.5/255"]}, "a file holds no change within linf 0.5/255"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_before_any_work(

@@ -245,6 +245,13 @@ def test_costs_and_parameters(tmp_path: Path, toy_model: Path, toy_faces: Path) 
     context = Context(tmp_path)
     with pytest.raises(SpecError, match="nothing to do"):
         plan_of(context, toy_model, toy_faces, {"attacks": ["cw"], "norms": ["linf"], "checks": 0})
+    genuine = toy_faces.parent / "genuine.csv"
+    genuine.write_text("left,right,same\npeople/p0/0.png,people/p0/1.png,1\n")
+    with pytest.raises(SpecError, match="impostor pairs to impersonate; got"):
+        asked = {"attacks": ["bim"], "goals": ["impersonate"]}
+        plan_of(context, toy_model, toy_faces, asked, data=[f"csv:{genuine}"])
+    with pytest.raises(SpecError, match="threshold rule"):
+        plan_of(context, toy_model, toy_faces, {"threshold": "orcale"})
     with pytest.raises(SpecError, match="8/255"):
         plan_of(context, toy_model, toy_faces, {"linf": ["8"]})
     assert math.isclose(WhiteBox().linf[0], 2 / 255)
