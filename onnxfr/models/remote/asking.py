@@ -191,6 +191,8 @@ class Asker:
             self._check_away()
         if reason.wait is not None:
             self._sender.hold(reason.wait)
+        if attempt == self.adapter.pace.retries:
+            return
         spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
         # Jitter on top: clients that were told the same time must not come back together.
         self._stopping.wait((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))

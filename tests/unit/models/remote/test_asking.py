@@ -229,6 +229,15 @@ def test_no_answer_is_told_with_its_reason(open_model: Callable[..., RemoteModel
             ask(model)
 
 
+def test_nobody_waits_after_the_last_try(open_model: Callable[..., RemoteModel]) -> None:
+    with serving(lambda _: Reply({}, 503, {"Retry-After": "5"})) as service:
+        model = open_model(adapter_of(service.url, pace="retries = 0"))
+        begin = time.monotonic()
+        with pytest.raises(RemoteError, match="no answer in 1 tries"):
+            ask(model)
+    assert time.monotonic() - begin < 4 and len(service.calls) == 1
+
+
 def test_a_time_to_wait_is_a_number_a_date_or_nothing() -> None:
     assert retry_after("7") == retry_after(" 7 ") == 7
     later = datetime.now(UTC) + timedelta(seconds=90)
