@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ def list_adapters(
     """List the adapters in the box, what each was tried on and which secrets it wants."""
     from onnxfr.models.remote.adapter import adapter_names, read_adapter
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in adapter_names():
         adapter = read_adapter(name)
         rows.append(
@@ -32,6 +32,9 @@ def list_adapters(
                 "price_per_call": adapter.price.per_call,
                 "currency": adapter.price.currency,
                 "secrets": sorted(adapter.secrets.values()),
+                "optional_secrets": sorted(
+                    adapter.secrets[each] for each in adapter.optional_secrets
+                ),
                 "parameters": adapter.parameters,
             }
         )
@@ -39,7 +42,7 @@ def list_adapters(
         typer.echo(json.dumps(rows, indent=1))
         return
     for row in rows:
-        wants = ", ".join(row["secrets"]) or "nothing"  # type: ignore[arg-type]
+        wants = ", ".join(_wanted(row)) or "nothing"
         typer.echo(
             f"{row['name']:<22} {row['description']}; wants {wants}; tested: {row['tested']}"
         )
@@ -92,6 +95,14 @@ def ask(
     spent = remote.journal.spent
     calls = "1 call" if spent == 1 else f"{spent} calls"
     typer.echo(f"{said[verdict.match]}{score}{detail}; {calls} in the journal")
+
+
+def _wanted(row: dict[str, Any]) -> list[str]:
+    optional = row["optional_secrets"]
+    return [
+        f"{name} (where keys are asked for)" if name in optional else name
+        for name in row["secrets"]
+    ]
 
 
 def _read(path: Path) -> bytes:

@@ -214,6 +214,9 @@ def adapter_text(**changes: str) -> str:
     [
         ({"head": 'name = "A B"\ndescription = "d"\ntested = "no"'}, "name"),
         ({"answer": '[answer]\nscore = "score"'}, "threshold"),
+        ({"answer": '[answer]\ndecision = "x"\nscore_is = "distance"'}, "where the score"),
+        ({"answer": '[answer]\nscore = "s"\nthreshold = 1\nscore_is = "far"'}, "score_is"),
+        ({"head": 'name = "a"\ndescription = "d"\ntested = "no"\noptional_secrets = ["k"]'}, "k,"),
         ({"answer": '[answer]\ndecision = "x"\nscroe = "y"'}, "scroe"),
         ({"steps": "steps = []"}, "steps"),
         ({"answer": "[answer"}, "TOML"),
@@ -222,6 +225,17 @@ def adapter_text(**changes: str) -> str:
 def test_mistakes_in_adapters_are_named(changes: dict[str, str], message: str) -> None:
     with pytest.raises(RemoteError, match=message):
         parse_adapter(adapter_text(**changes), "mine.toml")
+
+
+def test_settings_that_came_later_leave_older_journals_valid() -> None:
+    plain = parse_adapter(adapter_text(), "mine.toml")
+    assert plain.digest() == "57e6a82665b658ba778c9db4d08be59d17c88d9b910152eab7ab554fba3210ea"
+    far = '[answer]\ndecision = "match"\nscore = "s"\nscore_is = "{}"'
+    kinds = [
+        parse_adapter(adapter_text(answer=far.format(kind)), "mine.toml").digest()
+        for kind in ("similarity", "distance")
+    ]
+    assert len({*kinds, plain.digest()}) == 3
 
 
 def test_an_adapter_reaches_nothing_but_what_it_may() -> None:

@@ -16,10 +16,11 @@ from fastapi.responses import JSONResponse
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "evaluators"))
 
-from remote_games import free_port, pattern_probe, running
+from remote_games import free_port, pattern_probe, running, served
 from toy_faces import make_model
 
 from onnxfr.data.images import decode, to_images
+from onnxfr.errors import RemoteError
 from onnxfr.models.remote.adapter import read_adapter
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind
@@ -69,6 +70,30 @@ def test_scores_come_through_rounded_as_the_service_tells_them(
     expected = (toy.similarity(probe.images, probe.references) - threshold) / 2
     np.testing.assert_allclose(margins, expected, atol=2e-4)
     assert ((margins > 0) == (expected > 0)).all()
+
+
+def test_our_own_service_asks_for_a_key_or_does_not(
+    probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert probe.references is not None
+    pairs = probe.images[:2], probe.references[:2]
+    folder, port = make_model(tmp_path / "toy"), free_port()
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[me]\nkey = "{KEY}"\n')
+    url = f"http://127.0.0.1:{port}"
+    monkeypatch.delenv("ONNXFR_API_KEY", raising=False)
+    with served(folder, port, "--threshold", "0.2", "--keys", str(keys)):
+        with pytest.raises(RemoteError, match=r"status 401.*unknown_key.*Check key"):
+            remote("onnxfr", tmp_path / "a", url=url).verdicts(*pairs)
+        monkeypatch.setenv("ONNXFR_API_KEY", KEY)
+        told = remote("onnxfr", tmp_path / "a", url=url).verdicts(*pairs)
+    expected = (load_model(folder, threads=1).similarity(*pairs) > 0.2).tolist()
+    assert [each.match for each in told if each is not None] == expected
+    monkeypatch.delenv("ONNXFR_API_KEY")
+    with served(folder, port, "--threshold", "0.2", "--mode", "score"):
+        told = remote("onnxfr_score", tmp_path / "b", url=url).verdicts(*pairs)
+    assert [each.match for each in told if each is not None] == expected
+    assert all(each is not None and each.score is not None for each in told)
 
 
 def azure(model: OnnxModel) -> FastAPI:

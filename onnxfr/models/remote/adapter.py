@@ -72,8 +72,9 @@ class Answer(_Part):
     """Where the verdict stands. ``yes`` and ``no`` are the values at ``decision``.
 
     With a score the decision may be left out: a score above ``threshold`` (or above the number at
-    ``threshold_path``) accepts. ``score_range`` scales margins to [0, 1]. ``score_absent`` is the
-    score of an answer that has none. ``version`` is where the service says which version it is.
+    ``threshold_path``) accepts, or one below it where ``score_is`` a distance. ``score_range``
+    scales margins to [0, 1]. ``score_absent`` is the score of an answer that has none. ``version``
+    is where the service says which version it is.
 
     ``rejected`` answers are about a picture, ``retry`` ones were not given, ``failed`` ones say
     that the client is wrong (key, account, parameters), whatever their status: they stop the run.
@@ -83,6 +84,7 @@ class Answer(_Part):
     yes: tuple[Value, ...] = (True,)
     no: tuple[Value, ...] = (False,)
     score: str | None = None
+    score_is: Literal["similarity", "distance"] = "similarity"
     score_range: tuple[float, float] = (0.0, 1.0)
     score_absent: float | None = None
     threshold: float | None = None
@@ -97,6 +99,8 @@ class Answer(_Part):
         judged = self.threshold is not None or self.threshold_path is not None
         if self.decision is None and not (self.score is not None and judged):
             raise ValueError("say where the decision stands, or a score and its threshold")
+        if self.score_is == "distance" and self.score is None:
+            raise ValueError("score_is tells what a score means; say where the score stands")
         if self.score_range[0] >= self.score_range[1]:
             raise ValueError("score_range goes from low to high")
         return self
@@ -128,12 +132,21 @@ class Adapter(_Part):
     tested: str = Field(min_length=1)
     """Against what this adapter was tried; the report repeats it."""
     secrets: dict[str, str] = Field(default_factory=dict)
+    optional_secrets: tuple[str, ...] = ()
+    """Secrets that are empty where their variable is not set; empty headers are not sent."""
     parameters: dict[str, str] = Field(default_factory=dict)
     picture: Picture = Picture()
     steps: tuple[Step, ...] = Field(min_length=1)
     answer: Answer
     pace: Pace = Pace()
     price: Price = Price()
+
+    @model_validator(mode="after")
+    def _optional_secrets_are_secrets(self) -> Adapter:
+        unknown = ", ".join(sorted(set(self.optional_secrets) - set(self.secrets)))
+        if unknown:
+            raise ValueError(f"optional_secrets names {unknown}, which [secrets] does not")
+        return self
 
     @property
     def calls(self) -> int:
@@ -152,7 +165,12 @@ class Adapter(_Part):
 
     def digest(self) -> str:
         """Return a hash of everything that decides which questions are asked and how."""
-        aside = {"pace", "price", "description", "tested"}
+        aside: dict[str, Any] = dict.fromkeys(("pace", "price", "description", "tested"), True)
+        # Later settings: journals that are older go on where an adapter does without them.
+        if not self.optional_secrets:
+            aside["optional_secrets"] = True
+        if self.answer.score_is == "similarity":
+            aside["answer"] = {"score_is"}
         return hashlib.sha256(self.model_dump_json(exclude=aside).encode()).hexdigest()
 
 

@@ -54,11 +54,11 @@ def join_pictures(left: Pixels, right: Pixels) -> Pixels:
 
 
 def read_secrets(adapter: Adapter) -> dict[str, str]:
-    """Return the adapter's secrets from the environment; raise if one is not set."""
+    """Return the adapter's secrets from the environment; raise if one it needs is not set."""
     found = {}
     for name, variable in adapter.secrets.items():
         value = os.environ.get(variable, "")
-        if not value:
+        if not value and name not in adapter.optional_secrets:
             raise RemoteError(
                 f"adapter {adapter.name} takes its {name} from the environment variable "
                 f"{variable}, which is not set"
@@ -78,6 +78,7 @@ def make_request(step: Step, values: Mapping[str, bytes | str], clock: float) ->
     url = fill(step.url, values)
     query = {name: fill(text, values) for name, text in step.query.items()}
     headers = {name: fill(text, values) for name, text in step.headers.items()}
+    headers = {name: text for name, text in headers.items() if text}
     content, kind = _content(step, values)
     if kind and not any(name.lower() == "content-type" for name in headers):
         headers["Content-Type"] = kind

@@ -41,7 +41,7 @@ class Verdict:
     detail: str = ""
 
     def margin(self, rule: Answer) -> float:
-        """Return how far above the threshold, in parts of the score range; 1 or -1 without one.
+        """Return how far on the accepted side, in parts of the score range; 1 or -1 without one.
 
         Scores outside the range keep their order but stay within two ranges: what is farther from
         the threshold counts as no verdict, and an attack would see nothing to climb.
@@ -51,7 +51,7 @@ class Verdict:
         if self.score is None or self.threshold is None:
             return 1.0 if self.match else -1.0
         low, high = rule.score_range
-        margin = (self.score - self.threshold) / (high - low)
+        margin = _above(rule, self.score, self.threshold) / (high - low)
         if abs(margin) > 1:
             margin = math.copysign(2 - 1 / abs(margin), margin)
         # The decision counts where rounding has moved the score onto or over the threshold.
@@ -214,7 +214,12 @@ def _decision(
         if _among(value, rule.yes):
             return True
         return False if _among(value, rule.no) else None
-    return None if score is None or threshold is None else score > threshold
+    return None if score is None or threshold is None else _above(rule, score, threshold) > 0
+
+
+def _above(rule: Answer, score: float, threshold: float) -> float:
+    """Return by how much a score accepts: small distances do, large similarities."""
+    return threshold - score if rule.score_is == "distance" else score - threshold
 
 
 def _among(value: Any, values: Sequence[Value]) -> bool:

@@ -48,6 +48,22 @@ def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
     assert not isinstance(look({"text": deep}, "text | json | [0]"), list)
 
 
+def test_a_small_distance_is_the_same_person() -> None:
+    rules = 'score = "d"\nscore_is = "distance"\nscore_range = [0, 2]\nthreshold = 0.5'
+    adapter = adapter_of("http://127.0.0.1/", answer=rules)
+    silent = adapter.model_copy(
+        update={"answer": adapter.answer.model_copy(update={"decision": None})}
+    )
+    distances = [0.0, 0.3, 0.499, 0.5, 0.501, 1.7, 9.0]
+    said = [read_answer(silent, 200, json.dumps({"d": each}).encode()) for each in distances]
+    assert [each.match for each in said] == [True] * 3 + [False] * 4
+    margins = np.array([each.margin(silent.answer) for each in said])
+    assert (np.diff(margins) < 0).all() and margins[0] == 0.25 and margins[3] == 0
+    assert (margins > LOST).all()
+    rounded = read_answer(adapter, 200, b'{"match": true, "d": 0.5}')
+    assert rounded.match and 0 < rounded.margin(adapter.answer) < 1e-5
+
+
 def test_scores_outside_the_range_keep_their_order_and_are_verdicts() -> None:
     scores = [-500.0, -80.0, -3.0, -0.6, -0.2, 0.4, 0.6, 1.4, 1.6, 40.0, 900.0]
     said = [Verdict(Kind.JUDGED, score > 0.5, score, 0.5) for score in scores]
