@@ -22,7 +22,8 @@ from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Images
 
-_FIRST_BUDGET, _LARGEST_BUDGET = 4 / 255, 0.5
+_BUDGETS = (*(4 * 2**k / 255 for k in range(6)), 1.0)
+"""Of the search for a start: whoever may change every pixel at will finds one."""
 _HALVINGS = 30
 
 
@@ -76,14 +77,12 @@ class BrendelBethge(Attack):
 def _find_starts(oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> None:
     if probe.starts is not None:
         oracle.decide(probe.starts)
-    eps = _FIRST_BUDGET
-    while eps <= _LARGEST_BUDGET:
+    for eps in _BUDGETS:
         rows = np.flatnonzero(~np.isfinite(oracle.best_distance))
         if not rows.size:
             return
         some = oracle.part(rows), probe.take(rows), threat.take(rows).within(eps), rng.take(rows)
         oracle.decide(BIM(stop_on_win=True).run(*some), rows)
-        eps *= 2
 
 
 def _closer(

@@ -19,6 +19,7 @@ from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.attacks.white_box.fgsm import FGSM
 from onnxfr.errors import SpecError
 from onnxfr.models.wrapper import OnnxModel
+from onnxfr.oracle import Oracle
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Norm
 
@@ -198,3 +199,9 @@ def test_rows_restart_at_every_budget_until_they_win(tiny: OnnxModel) -> None:
     assert (often.gradients > once.gradients).all()
     assert np.median(often.gradients - once.gradients) > 3 * 3
     assert (often.gradients < 4 * once.gradients).all()
+
+
+def test_brendel_bethge_finds_starts_far_away(tiny: OnnxModel) -> None:
+    probe, threat = tiny_probe(4), Threat(norm="linf")
+    oracle = Oracle(tiny, probe, threat, goal=Goal.DODGE, threshold=-0.58, device="cpu")
+    assert make_attack("brendel_bethge(steps=5)")(oracle, probe, threat).won.all()
