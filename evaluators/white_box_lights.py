@@ -61,17 +61,19 @@ def lights_of(records: pa.Table, groups: Sequence[Attacked]) -> list[Lights]:
 
 
 def _comparing(members: Sequence[Attacked], budgets: Collection[float]) -> Iterator[checks.Flag]:
-    medians = {
-        group.plain_name: float(np.median(group.cost)) for group in members if group.eps is None
-    }
-    if len([name for name in checks.STRONGEST_FIRST if name in medians]) > 1:
-        yield checks.order_of_medians(medians)
+    """Yield the flags that compare attacks, on pairs that all of the compared have played."""
+    searches = [g for g in members if g.eps is None and g.plain_name in checks.STRONGEST_FIRST]
+    names = [group.plain_name for group in searches]
+    pairs, costs = envelope(searches) if len(set(names)) > 1 else ([], np.zeros((0, 0)))
+    if pairs:
+        medians = np.median(costs, axis=1).tolist()
+        yield checks.order_of_medians(dict(zip(names, medians, strict=True)))
     for method in dict.fromkeys(group.method for group in members if group.eps is not None):
         curve = [group for group in members if group.method == method]
-        if len(curve) > 1:
-            rates = [float(group.won.mean()) for group in curve]
-            budgets = [group.eps or 0.0 for group in curve]
-            flag = checks.growing_budget(budgets, rates, len(curve[0].won))
+        pairs, costs = envelope(curve)
+        if len(curve) > 1 and pairs:
+            rates = np.isfinite(costs).mean(axis=1).tolist()
+            flag = checks.growing_budget([g.eps or 0.0 for g in curve], rates, len(pairs))
             yield replace(flag, message=f"{method}: {flag.message}")
     yield from _black_boxes(members, sorted({*budgets, *(g.eps for g in members if g.eps)}))
 

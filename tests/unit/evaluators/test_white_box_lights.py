@@ -101,3 +101,18 @@ def test_wins_of_an_attack_that_also_asks_for_scores_do_not_speak_for_gradients(
     (flag,) = compared(rows)
     assert flag.light == "red" and flag.message.startswith("6 of 6 pairs")
     assert not compared([row for row in rows if row["method"] != "bim"])
+
+
+def test_pairs_that_only_some_have_played_are_not_compared() -> None:
+    """An interrupted run is no reason for red flags: one attack has played the hard pairs only."""
+    searched = [smallest("smallest:fgsm", k, (1 + k) / 255) for k in range(20)]
+    searched += [smallest("smallest:bim", k, 0.8 * (1 + k) / 255) for k in range(10, 20)]
+    fixed = [record("bim", k, eps=2 / 255) for k in range(10)]
+    fixed += [record("bim", k, eps=4 / 255, won=k < 10) for k in range(30)]
+    for rows in (searched, fixed):
+        table = pa.Table.from_pylist(rows)
+        (lights,) = lights_of(table, attacked_groups(table))
+        assert lights.worst == "green"
+    apart = [smallest("smallest:fgsm", 0, 0.1), smallest("smallest:bim", 1, 0.2)]
+    table = pa.Table.from_pylist(apart)
+    assert lights_of(table, attacked_groups(table)) == []
