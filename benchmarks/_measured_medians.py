@@ -220,15 +220,14 @@ def compare(strong: Found, weak: Found) -> Order:
 
 
 def orders(found: Measured) -> list[Order]:
-    """Return the neighbours of RobFR's order, and FMN and DDN beside C&W."""
+    """Return the neighbours of RobFR's order, and FMN and DDN beside every C&W."""
     compared = []
     for goal in GOALS:
         for norm, names in ORDERS.items():
             known = [found.find(norm, name, goal) for name in names]
             compared += [compare(a[0], b[0]) for a, b in pairwise(known) if a and b]
-        strongest = found.find("l2", "cw", goal)[:1]
         rivals = [e for name in ("fmn", "ddn") for e in found.find("l2", name, goal)]
-        compared += [compare(rival, cw) for cw in strongest for rival in rivals]
+        compared += [compare(e, cw) for cw in found.find("l2", "cw", goal) for e in rivals]
     return compared
 
 
