@@ -34,7 +34,7 @@ from onnxfr.evaluators.corruption_attack_records import (
     duel_of,
 )
 from onnxfr.evaluators.corruption_attack_results import results_of
-from onnxfr.evaluators.games import blocks_of
+from onnxfr.evaluators.games import blocks_of, planned_rule
 from onnxfr.evaluators.treatment import (
     CLEAN,
     canonical_chains,
@@ -190,7 +190,7 @@ class CorruptionAttack(Evaluator):
                         **settings_of(self.preset, self.frost_photographs),
                         "shown": [name for name in drawn[: self.examples] if name in block],
                         "max_queries": self.max_queries,
-                        "threshold": self.threshold or f"fmr={plan.fmr:g}",
+                        "threshold": planned_rule(self.threshold, plan.fmr),
                         "precision": self.precision,
                         "align": self.align,
                         "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",

@@ -115,6 +115,13 @@ def check_rule(rule: str) -> None:
         raise SpecError(f"a false-match rate lies between 0 and 1; got {rule!r}")
 
 
+def planned_rule(wished: str, fmr: float) -> str:
+    """Return the rule a plan follows, the run's FMR where none is wished for, after a check."""
+    rule = wished or f"fmr={fmr:g}"
+    check_rule(rule)
+    return rule
+
+
 def load_games(
     context: Context,
     model: ModelRef,

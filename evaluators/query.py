@@ -22,7 +22,14 @@ from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crafting import Surrogate, craft, make_surrogate
-from onnxfr.evaluators.games import Games, blocks_of, clean_threshold, load_games, rows_of
+from onnxfr.evaluators.games import (
+    Games,
+    blocks_of,
+    clean_threshold,
+    load_games,
+    planned_rule,
+    rows_of,
+)
 from onnxfr.evaluators.query_results import results_of
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -137,7 +144,7 @@ class Query(Evaluator):
                     params: dict[str, Any] = {
                         "attack": attack.parameters(),
                         "shown": [name for name in drawn[: self.examples] if name in block],
-                        "threshold": self.threshold or f"fmr={context.fmr:g}",
+                        "threshold": planned_rule(self.threshold, context.fmr),
                         "max_queries": self.max_queries,
                         "quantise": self.quantise,
                         "jpeg": self.jpeg,

@@ -21,7 +21,7 @@ from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crafting import check_budget, craft, make_surrogate, transfer_attack
 from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import blocks_of, check_rule
+from onnxfr.evaluators.games import blocks_of, planned_rule
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
@@ -62,7 +62,6 @@ class Transfer(Evaluator):
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per source, attack, budget, goal and block of pairs."""
-        check_rule(self.threshold or f"fmr={context.fmr:g}")
         for norm, eps in self._budgets():
             check_budget(norm, eps)
         targets = self._targets(context.models)
@@ -139,7 +138,7 @@ class Transfer(Evaluator):
                     "targets": [target.sha256 for target in source.targets],
                     "eps": eps,
                     "steps": self.steps,
-                    "threshold": self.threshold or f"fmr={plan.fmr:g}",
+                    "threshold": planned_rule(self.threshold, plan.fmr),
                     "align": self.align,
                     "strict": plan.strict,
                     "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",

@@ -35,7 +35,7 @@ from onnxfr.evaluators.attacked import (
 )
 from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.games import Games, blocks_of, check_rule, clean_threshold
+from onnxfr.evaluators.games import Games, blocks_of, clean_threshold, planned_rule
 from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -102,7 +102,6 @@ class WhiteBox(Evaluator):
         """Return the cells: checks first, then every attack, norm and budget by blocks."""
         made = {text: make_attack(text) for text in self.attacks}
         check_needs(made.values(), self.landmarks)
-        check_rule(self.threshold or f"fmr={context.fmr:g}")
         cells = []
         for model in context.models:
             for data in context.data:
@@ -130,7 +129,7 @@ class WhiteBox(Evaluator):
         blocks = blocks_of(pairs, goal, self.pairs, context.seed, size)
         drawn = [name for block in blocks for name in block]
         shared: dict[str, Any] = {
-            "threshold": self.threshold or f"fmr={context.fmr:g}",
+            "threshold": planned_rule(self.threshold, context.fmr),
             "samples": self.samples,
             "precision": self.precision,
             "align": self.align,
