@@ -1,4 +1,8 @@
-"""Admix: gradients of the picture mixed with other people's (Wang et al. 2021)."""
+"""Admix: gradients of the picture mixed with other people's (Wang et al. 2021).
+
+Every copy draws a face of its own; in the paper the scales of one mixture share it. As many copies
+so see more faces.
+"""
 
 from __future__ import annotations
 
