@@ -4,8 +4,9 @@ The normal is estimated in the low frequencies; the share of the questions each 
 geometrically, as the authors derive for a fixed total. Without a cap the total is ``queries``. As
 in ART's version the estimates of all steps are added up: near the end they look at nearly the same
 point. Of the old and the new boundary point the closer one is kept; the authors keep the new one.
-No ray from the clean picture may win where a certain person is to be matched: then the normal is
-followed from the boundary point, as in HopSkipJump.
+The plan reserves 16 questions for a bisection and the up to 6 that find a win on its ray; published
+code reserves 25. No ray from the clean picture may win where a certain person is to be matched:
+then the normal is followed from the boundary point, as in HopSkipJump.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 The objective is the distance at which a ray from the clean picture meets the boundary. Whether a
 turned ray meets it earlier is one question at the present distance; the mean of the signed turns
 is the descent direction, and a line search takes the step. The first ray leads to the start instead
-of the best of a hundred random ones, and turns have our ``radius`` (see HopSkipJump).
+of the best of a hundred random ones, and turns have our ``radius`` (see HopSkipJump). A step that
+brings nothing is quartered 8 times at most, the first one to 3e-6 of the ray; in published code it
+is 15 times.
 """
 
 from __future__ import annotations
