@@ -69,6 +69,10 @@ class DataError(OnnxfrError):
     """A data set, image or pair list cannot be used."""
 
 
+class PictureTooLarge(DataError):
+    """A picture whose header announces more pixels than are ever read."""
+
+
 class MetricError(OnnxfrError):
     """A metric is not defined for the numbers given: an empty class, NaN, lengths that differ."""
 

@@ -22,7 +22,7 @@ from PIL import Image, UnidentifiedImageError
 
 from onnxfr.data.jpeg import plain_jpeg_size
 from onnxfr.data.pairs import ImageSource
-from onnxfr.errors import DataError
+from onnxfr.errors import DataError, PictureTooLarge
 from onnxfr.types import Images, Pixels
 
 MAX_PIXELS = 64_000_000
@@ -76,7 +76,7 @@ def decode(blob: bytes, name: str) -> Pixels:
     except DataError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"{name}: {error}; the limit is {MAX_PIXELS} pixels") from error
+        raise PictureTooLarge(f"{name}: {error}; the limit is {MAX_PIXELS} pixels") from error
     except Exception as error:  # Pillow answers damaged files with nearly any exception type
         raise DataError(
             f"{name}: expected a JPEG, PNG, WebP, BMP or PGM/PPM picture, "
@@ -112,6 +112,8 @@ def header_size(blob: bytes, name: str) -> tuple[int, int]:
     try:
         with _open(blob) as picture:
             return picture.height, picture.width
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise PictureTooLarge(f"{name}: {error}; the limit is {MAX_PIXELS} pixels") from error
     except Exception as error:  # as in decode
         raise DataError(f"{name}: no readable picture header ({_reason(error, blob)})") from error
 

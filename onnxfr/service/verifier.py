@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxfr.alignment.aligner import Aligner, Outcome, Rejection
 from onnxfr.data.images import MAX_PIXELS, decode, header_size, to_images
-from onnxfr.errors import DataError, SpecError
+from onnxfr.errors import DataError, PictureTooLarge, SpecError
 from onnxfr.models.answers import embed_each
 from onnxfr.models.geometry import fit_array
 from onnxfr.models.wrapper import FRModel
@@ -105,11 +105,15 @@ class Verifier:
 
     def crop(self, blob: bytes, picture: str) -> Pixels:
         """Return the face of one encoded picture; raise ``Refusal`` where there is none."""
+        limit = min(self.max_pixels, MAX_PIXELS if self.aligner else MAX_CROP)
         try:
             height, width = header_size(blob, picture)
+        except PictureTooLarge:
+            raise Refusal(
+                "too_large", picture, f"{picture} has more than {limit} pixels, which are the limit"
+            ) from None
         except DataError:
             raise Refusal("unreadable", picture, f"{picture} is no readable picture") from None
-        limit = min(self.max_pixels, MAX_PIXELS if self.aligner else MAX_CROP)
         if height * width > limit:
             raise Refusal(
                 "too_large",

@@ -137,9 +137,10 @@ def test_bombs_and_specks_are_refused_before_decoding(toy: OnnxModel) -> None:
         }
 
 
-def test_a_picture_above_what_can_ever_be_read_is_too_large(toy: OnnxModel) -> None:
+@pytest.mark.parametrize("side", [8001, 15_000])
+def test_a_picture_above_what_can_ever_be_read_is_too_large(toy: OnnxModel, side: int) -> None:
     sink = io.BytesIO()
-    Image.new("1", (8001, 8001)).save(sink, "PNG")
+    Image.new("1", (side, side)).save(sink, "PNG")
     app = app_of(toy, aligner=Aligner("whole"), max_pixels=100_000_000)
     answer = ask(app, json=question(encoded(pattern(1)), sink.getvalue()))
     assert answer.status_code == 422 and answer.json()["error"]["code"] == "too_large"
