@@ -133,7 +133,11 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
     full = expand(spec)
     evaluators = tuple(make_evaluator(entry) for entry in full.evaluators)
     models = tuple(context.identify(ref) for ref in dict.fromkeys(full.models))
-    _distinct([model.name for model in models], "models", "in its card")
+    _distinct(
+        [model.name for model in models],
+        "models",
+        "in its card or, if it is a service, by its option name (remote:ADAPTER,name=NEW)",
+    )
     _check_services(evaluators, models)
     data = tuple(
         context.describe(entry, seed=full.seed, limit=full.max_pairs, strict=full.strict)

@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from onnxfr.errors import RemoteError, UnknownName
 
+NAME = r"^[a-z0-9][a-z0-9_.-]{0,60}$"
+"""What a service may be called: results and the file of its journal bear its name."""
+
 Value = bool | int | float | str
 
 
@@ -127,7 +130,7 @@ class Price(_Part):
 class Adapter(_Part):
     """One service."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,60}$")
+    name: str = Field(pattern=NAME)
     description: str = Field(min_length=1)
     tested: str = Field(min_length=1)
     """Against what this adapter was tried; the report repeats it."""

@@ -1,12 +1,13 @@
-"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,budget=500,price=0.001``."""
+"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,name=front,budget=500``."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxfr.errors import RemoteError, SpecError
-from onnxfr.models.remote.adapter import Adapter, adapter_names, read_adapter
+from onnxfr.models.remote.adapter import NAME, Adapter, adapter_names, read_adapter
 from onnxfr.models.remote.model import RemoteModel
 
 PREFIX = "remote:"
@@ -22,18 +23,23 @@ class RemoteReference:
     budget: int | None = None
     authorised: bool = False
     price: float | None = None
+    name: str | None = None
+    """What results call the service; None takes the adapter's name."""
 
     def __str__(self) -> str:
         parts = [f"{PREFIX}{self.adapter}"]
         parts += [f"{name}={value}" for name, value in self.parameters.items()]
+        parts += [] if self.name is None else [f"name={self.name}"]
         parts += [] if self.budget is None else [f"budget={self.budget}"]
         parts += [] if self.journal is None else [f"journal={self.journal}"]
         parts += [] if self.price is None else [f"price={self.price!r}"]
         return ",".join([*parts, "authorised"] if self.authorised else parts)
 
     def read(self) -> Adapter:
-        """Return the adapter with its parameters set."""
+        """Return the adapter with its parameters, name and price set."""
         adapter = read_adapter(self.adapter).with_parameters(self.parameters)
+        if self.name is not None:
+            adapter = adapter.model_copy(update={"name": self.name})
         if self.price is None:
             return adapter
         price = adapter.price.model_copy(update={"per_call": self.price})
@@ -59,12 +65,15 @@ def parse_reference(reference: str) -> RemoteReference:
             found = replace(found, budget=int(value))
         elif key == "price" and (cost := _number(value)) is not None:
             found = replace(found, price=cost)
-        elif equals and key not in ("budget", "price"):
+        elif key == "name" and re.fullmatch(NAME, value):
+            found = replace(found, name=value)
+        elif equals and key not in ("budget", "price", "name"):
             found.parameters[key] = value
         else:
             raise SpecError(
                 f"{option!r} in {reference!r} is no option; expected authorised, journal=FILE, "
-                "budget=CALLS, price=PER_CALL or a parameter of the adapter as NAME=VALUE"
+                "budget=CALLS, price=PER_CALL, name=NAME (small letters, digits and _.-) or a "
+                "parameter of the adapter as NAME=VALUE"
             )
     return found
 

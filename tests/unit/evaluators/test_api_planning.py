@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from onnxfr.cli.services import open_services, price_services, with_services
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.planning import Plan, plan_run
@@ -57,6 +58,32 @@ def test_evaluators_that_need_embeddings_refuse_a_service(
     }
     with pytest.raises(SpecError, match=f"onnxfr is a service .* {name} asks .* services by api,"):
         plan_run(make_spec(content, toy_faces), Context(tmp_path))
+
+
+def test_two_services_through_one_adapter_are_told_apart_by_the_names_they_are_given(
+    toy_faces: Path, tmp_path: Path
+) -> None:
+    content: dict[str, Any] = {
+        "models": [f"remote:onnxfr,url=http://127.0.0.1:{port}" for port in (1, 2)],
+        "data": [f"folder:{toy_faces}"],
+        "max_pairs": 24,
+        "evaluators": [{"name": "api"}],
+    }
+    spec = with_services(make_spec(content, toy_faces), tmp_path, None, authorised=False)
+    with pytest.raises(SpecError, match=r"two models are called 'onnxfr'.*remote:ADAPTER,name=NEW"):
+        plan_run(spec, Context(tmp_path))
+    content["models"] = [f"{each},name=n{k}" for k, each in enumerate(content["models"])]
+    spec = with_services(make_spec(content, toy_faces), tmp_path, None, authorised=False)
+    context = Context(tmp_path)
+    plan = plan_run(spec, context)
+    assert [model.name for model in plan.models] == ["n0", "n1"]
+    prices = price_services(plan, plan.cells, context)
+    assert [each["service"] for each in prices] == ["n0", "n1"]
+    open_services(plan, context)
+    assert {each.name for each in tmp_path.glob("journal-*.jsonl")} == {
+        "journal-n0.jsonl",
+        "journal-n1.jsonl",
+    }
 
 
 def test_a_budget_may_be_written_in_grey_levels(

@@ -47,7 +47,17 @@ def test_references_survive_being_written_down(tmp_path: Path) -> None:
     filled = parse_reference(complete("remote:onnxfr", tmp_path, budget=3))
     assert filled.budget == 3 and filled.journal == tmp_path / "journal-onnxfr.jsonl"
     assert absolute("remote:mine.toml", tmp_path) == f"remote:{tmp_path.resolve() / 'mine.toml'}"
-    for wrong in ("remote:onnxfr,fast", "remote:onnxfr,budget=many"):
+    named = parse_reference("remote:onnxfr,name=front.door-2,price=0.5")
+    assert parse_reference(str(named)) == named and named.read().name == "front.door-2"
+    filled = parse_reference(complete(str(named), tmp_path))
+    assert filled.journal == tmp_path / "journal-front.door-2.jsonl"
+    for wrong in (
+        "remote:onnxfr,fast",
+        "remote:onnxfr,budget=many",
+        "remote:onnxfr,name=",
+        "remote:onnxfr,name=../x",
+        "remote:onnxfr,name=Front Door",
+    ):
         with pytest.raises(SpecError, match="no option"):
             parse_reference(wrong)
     with pytest.raises(UnknownName, match="aws_compare_faces"):
