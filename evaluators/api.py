@@ -26,7 +26,7 @@ from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.attacked import check_needs
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import blocks_of, clean_threshold
+from onnxfr.evaluators.games import blocks_of, clean_threshold, planned_rule
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
@@ -62,7 +62,7 @@ class Api(Evaluator):
     """
 
     name: ClassVar[str] = "api"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     asks_services: ClassVar[bool] = True
 
     attacks: tuple[str, ...] = ("evolutionary",)
@@ -90,7 +90,7 @@ class Api(Evaluator):
             check_needs((attack,))
         shared = {
             "align": self.align,
-            "threshold": self.threshold or f"fmr={context.fmr!r}",
+            "threshold": planned_rule(self.threshold, context.fmr),
             "jpeg": self.jpeg,
         }
         cells = []

@@ -45,11 +45,16 @@ def compare_pairs(judge: Judge, asked: list[Asked], jpeg: int | None, *, again: 
             changed = None
             if verdict is not None and second is not None:
                 changed = (verdict.kind, verdict.match) != (second.kind, second.match)
-            calls = (verdict is not None) + (second is not None)
+            calls = ((verdict is not None) + (second is not None)) * calls_a_question(judge)
             short = verdict is None or (later is not None and second is None)
             told[each.pair] = _told(verdict) | {"changed": changed, "calls": calls, "short": short}
     unread = {"outcome": "unreadable", "calls": 0, "short": False}
     return [each.record() | (unread if each.reason else told[each.pair]) for each in asked]
+
+
+def calls_a_question(judge: Judge) -> int:
+    """Return how many calls a question takes; a picture that is rejected early may take fewer."""
+    return judge.adapter.calls if isinstance(judge, RemoteModel) else 1
 
 
 def attack_pairs(judge: Judge, pairs: PairSet, asked: list[Asked], cell: Cell) -> list[Row]:
@@ -122,6 +127,7 @@ def _play(
     result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
     for k, each in enumerate(chosen):
         played = _played(result, k, params["max_queries"], ran_out=judge.unserved > before)
+        played["calls"] = played["queries"] * calls_a_question(judge)
         records.append(each.record() | played | {"refusals": int(oracle.refusals[k])})
     return records
 

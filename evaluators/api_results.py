@@ -55,7 +55,7 @@ def _clean(rows: Rows) -> list[Result]:
     said = [row for row in rows if row["outcome"] in _ANSWERED]
     results = [
         _count(rows, "pairs", len(rows)),
-        _count(rows, "calls", sum(row["calls"] for row in rows)),
+        _result(rows, "calls", sum(row["calls"] for row in rows), n=len(said)),
         *_missing(rows, "unasked_pairs", [row["outcome"] == "unasked" for row in rows]),
     ]
     if not said:
@@ -99,7 +99,10 @@ def _attack(rows: Rows) -> list[Result]:
     fought = [row for row in played if not row["won_clean"]]
     if not fought:
         return results
-    results.append(_count(rows, "calls", sum(row["queries"] for row in fought)))
+    asked = sum(row["queries"] for row in fought)
+    # Records of version 3 tell no calls; a question was one.
+    calls = sum(row.get("calls") or row["queries"] for row in fought)
+    results.append(_result(rows, "calls", calls, n=asked))
     eps = fought[0]["eps"]
     for q in checkpoints(fought[0]["max_queries"]):
         # Nobody knows what a game cut short before would have come to.
@@ -113,7 +116,6 @@ def _attack(rows: Rows) -> list[Result]:
         results.append(_estimate(rows, "asr", near, f"eps={write_eps(eps)}, queries={q}"))
         median = median_cost(GREY * cost)
         results.append(_estimate(rows, "median_distance", median, f"queries={q}"))
-    asked = sum(row["queries"] for row in fought)
     if asked:
         share = sum(row["refusals"] for row in fought) / asked
         results.append(_result(rows, "refused_queries", share, n=asked))

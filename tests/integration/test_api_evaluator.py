@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,38 @@ def test_a_plan_prices_a_service_without_keys_or_permission(toy: Path, tmp_path:
     assert "price unknown" in describe_price(price | {"price": None})
     with pytest.raises(NotAuthorised):
         EVALUATORS.get("api")().run(plan.cells[0], context)
+
+
+def test_calls_are_counted_as_they_are_paid_for(toy: Path, tmp_path: Path) -> None:
+    plain = resources.files("onnxfr.models.remote").joinpath("adapters", "onnxfr.toml").read_text()
+    before, step, after = plain.partition("[[steps]]")
+    request, answer, rules = after.partition("[answer]")
+    twice = step + request + 'captures = { told = "match" }\n\n' + step + request + answer + rules
+    (tmp_path / "twice.toml").write_text(before + twice)
+    port = free_port()
+    reference = (
+        f"remote:{tmp_path / 'twice.toml'},url=http://127.0.0.1:{port},journal={tmp_path / 'j'}"
+    )
+    with served_here(load_model(toy / "toy"), THRESHOLD, port):
+        plan, context = planned(toy, f"{reference},price=0.5", tmp_path / "a", recheck=0)
+        (priced,) = price_services(plan, plan.cells, context)
+        evaluator = EVALUATORS.get("api")()
+        clean = evaluator.run(plan.cells[0], context)
+        assert sum(row["calls"] for row in clean) == spent(tmp_path) == 2 * 24
+        table = records(plan, context)
+    found = numbers(results_of(table))
+    assert found[("calls", "", "", "")][0] == 2 * 24
+    (value, _, _, questions) = found[("calls", "evolutionary", "impersonate", "")]
+    assert value == 2 * questions == 2 * 3 * 30
+    assert sum(each[0] for key, each in found.items() if key[0] == "calls") <= priced["calls"]
+    assert spent(tmp_path) <= priced["calls"] == 2 * (24 + 2 * 3 * (30 + 3))
+    assert priced["price"] == 0.5 * priced["calls"]
+    view = View(table, tuple(results_of(table)), {})
+    section = SECTIONS.get("api")()
+    (row,) = (each for each in section.headlines(view) if each.measure == "Questions asked")
+    assert (row.value, row.note) == ("114", "clean and attacks; 228 calls")
+    assert "24 questions (48 calls)" in str(section.body(view))
+    assert any("30 times a pair" in each.sentence for each in section.verdicts(view))
 
 
 def test_attacks_that_ask_for_more_are_refused(toy: Path, tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ def _headlines(where: tuple[str, str], results: list[Result]) -> list[Headline]:
             rows.append(Headline(model, data, words, value_text(result), shown, seen, note))
     asked = [r for r in results if r.metric == "calls"]
     if asked:
-        total = count(sum(r.value or 0.0 for r in asked))
-        rows.append(Headline(model, data, "Questions asked", total, "–", "–", "clean and attacks"))
+        total, calls = sum(r.n for r in asked), sum(r.value or 0.0 for r in asked)
+        note = "clean and attacks" + ("" if calls == total else f"; {count(calls)} calls")
+        rows.append(Headline(model, data, "Questions asked", count(total), "–", "–", note))
     return rows
 
 
@@ -166,7 +167,7 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
         {
             "name": f"{GOALS[goal]} by {method}",
             "limit": next((_limit(r) for _, r in points_of(part, "asr")), ""),
-            "calls": _count_of(part, "calls"),
+            "questions": _questions(part),
             "pairs": _count_of(part, "attacked_pairs"),
             "refused": _share_of(part, "refused_queries"),
             "short": _short(part),
@@ -180,7 +181,7 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
         "name": model,
         "data": data,
         "threshold": f"{threshold}{first.threshold_origin}",
-        "calls": _count_of([r for r in results if not r.method], "calls"),
+        "questions": _questions([r for r in results if not r.method]),
         "rates": [
             {
                 "measure": _RATES.get(r.metric, r.metric),
@@ -236,7 +237,7 @@ def _times(part: Sequence[Result], cap: int) -> str:
     """Say how often was asked: attacks may end early, and pairs cut short are not among these."""
     if _short(part):
         return f"{count(cap)} times"
-    asked = next(r.value or 0.0 for r in part if r.metric == "calls")
+    asked = next(r.n for r in part if r.metric == "calls")
     mean = asked / next(r.n for r in part if r.metric == "asr")
     if mean > _NEARLY_ALL * cap:
         return f"{count(cap)} times"
@@ -274,6 +275,15 @@ def _charts(results: Sequence[Result]) -> list[Markup]:
         charts.append(success_chart(f"{GOALS[goal]}: success by questions", near))
         charts.append(distance_chart(f"{GOALS[goal]}: how close", far, first.norm))
     return charts
+
+
+def _questions(results: Sequence[Result]) -> str:
+    """Say how many questions were asked, and by how many calls where that is more."""
+    found = next((r for r in results if r.metric == "calls"), None)
+    if found is None:
+        return "0 questions"
+    calls = "" if found.value == found.n else f" ({count(found.value or 0.0)} calls)"
+    return f"{count(found.n)} questions{calls}"
 
 
 def _count_of(results: Sequence[Result], metric: str) -> str:
