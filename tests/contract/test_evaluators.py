@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,14 +81,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan(name: str, made: Path, context: Context) -> Plan:
+def plan(name: str, made: Path, context: Context, **more: Any) -> Plan:
     asked = {
         "models": ["model/toy"],
         "data": ["folder:faces"],
         "max_pairs": 40,
         "rows_per_cell": 15,
         "fmr": 0.1,
-        "evaluators": [{"name": name, "params": SMALL.get(name, {})}],
+        "evaluators": [{"name": name, "params": SMALL.get(name, {}) | more}],
     }
     return plan_run(make_spec(asked, made), context)
 
@@ -139,6 +140,17 @@ def test_its_plan_is_deterministic_and_says_what_it_costs(
     assert len({cell.key for cell in first.cells}) == len(first.cells)
     assert first.cost.units > 0
     assert all(cell.evaluator == name for cell in first.cells)
+
+
+@pytest.mark.parametrize("rule", ["orcale", "fmr=2", "fixed=1.2"])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if hasattr(EVALUATORS.get(name), "threshold")]
+)
+def test_a_threshold_that_cannot_be_had_is_refused_before_the_work(
+    name: str, rule: str, made: Path, context: Context
+) -> None:
+    with pytest.raises(SpecError, match=re.escape(repr(rule))):
+        plan(name, made, context, threshold=rule)
 
 
 @every_evaluator
