@@ -212,11 +212,16 @@ def compare(strong: Found, weak: Found) -> Order:
         goal=strong.goal,
         strong=strong.method,
         weak=weak.method,
-        medians=(float(np.median(a)), float(np.median(b))),
+        medians=(_median(a), _median(b)),
         closer=int((a < b).sum()),
         equal=int((a == b).sum()),
         farther=int((a > b).sum()),
     )
+
+
+def _median(cost: NDArray[np.float64]) -> float:
+    # As exact as what was kept: half-way between two values a float is a hair off.
+    return round(float(np.median(cost)), _DIGITS + 1)
 
 
 def orders(found: Measured) -> list[Order]:
