@@ -161,7 +161,7 @@ def print_table(lines: list[Line]) -> None:
         print(f"{'':<25}" + "".join(f"{mark:>22}" for mark in marks))
         for (who, name), pairs in found.items():
             if pairs and name != "square":
-                asked = max(x["queries"] for x in pairs.values())
+                asked = max(int(mark) for x in pairs.values() for mark in x["reached"])
                 cells = [np.median(reached(pairs, mark)) for mark in marks if mark <= asked]
                 text = "".join(f"{cell:22.2f}" for cell in cells)
                 text += f"{'–':>22}" * (len(marks) - len(cells))
@@ -198,10 +198,12 @@ def _ratio(ours: dict[int, Line], theirs: dict[int, Line], both: list[int], mark
 
 
 def _print_square(found: dict[tuple[str, str], dict[int, Line]]) -> None:
+    asked = max((x["queries"] for pairs in found.values() for x in pairs.values()), default=0)
+    marks = [mark for mark in MARKS if mark <= asked]
     for (who, name), pairs in found.items():
         if pairs and name == "square":
             at = np.array([x["won_at"] or np.inf for x in pairs.values()])
-            cells = "".join(f"{mark:>7}: {np.mean(at <= mark):5.0%}" for mark in MARKS[:5])
+            cells = "".join(f"{mark:>7}: {np.mean(at <= mark):5.0%}" for mark in marks)
             eps = next(iter(pairs.values()))["eps"]
             print(f"{who:<12} square won within {255 * eps:.3g}/255 after{cells}   n={len(pairs)}")
 
