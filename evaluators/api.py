@@ -20,13 +20,14 @@ from pydantic import Field
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.attacks import make_attack
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.api_games import Judge, Row, attack_pairs, compare_pairs
+from onnxfr.evaluators.api_games import Judge, Primer, Row, attack_pairs, compare_pairs
 from onnxfr.evaluators.api_pictures import read_portions
 from onnxfr.evaluators.api_results import results_of
 from onnxfr.evaluators.attacked import check_needs
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import blocks_of, clean_threshold, planned_rule
+from onnxfr.evaluators.priming import identify_surrogate, primed_photographs, surrogate_of
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
@@ -59,6 +60,7 @@ class Api(Evaluator):
     run's FMR target). ``eps`` (l2: root mean square) says how far a win may be from the clean
     picture to count as a success. ``jpeg`` makes a JPEG of that quality of every probe first.
     ``recheck`` pairs are asked again at the end, to see whether a service keeps its word.
+    ``surrogate`` is a model of the attacker's own, whose transfer examples the attacks start from.
     """
 
     name: ClassVar[str] = "api"
@@ -75,6 +77,7 @@ class Api(Evaluator):
     align: Literal["auto", "yes", "no"] = "auto"
     jpeg: Annotated[int, Field(ge=1, le=100)] | None = None
     recheck: Annotated[int, Field(ge=0)] = 10
+    surrogate: str = ""
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return cells for the clean pairs, for each attack and goal, and for asking again."""
@@ -93,6 +96,9 @@ class Api(Evaluator):
             "threshold": planned_rule(self.threshold, context.fmr),
             "jpeg": self.jpeg,
         }
+        others: tuple[ModelRef, ...] = ()
+        if self.surrogate:
+            others = (identify_surrogate(context.context, self.surrogate),)
         cells = []
         for model in context.models:
             remote = isinstance(context.context.model(model), RemoteModel)
@@ -111,7 +117,7 @@ class Api(Evaluator):
                         )
                     )
                 for goal in self.goals:
-                    cells.extend(self._attacks(context, model, data, goal, shared))
+                    cells.extend(self._attacks(context, model, data, goal, shared, others))
                 again = range(min(self.recheck, data.pairs))
                 if remote and again:
                     cells.append(
@@ -135,6 +141,7 @@ class Api(Evaluator):
         data: Any,
         goal: Goal,
         shared: dict[str, Any],
+        others: tuple[ModelRef, ...],
     ) -> list[Cell]:
         """Return a cell for each attack and block of pairs that fits into memory."""
         pairs, size = context.context.pairs(data), min(context.rows_per_cell, _AT_ONCE)
@@ -149,6 +156,7 @@ class Api(Evaluator):
                 params={**shared, **rules},
                 condition={"goal": str(goal)},
                 rows=rows,
+                others=others,
                 priority=_ATTACK_PRIORITY,
                 cost=Cost(images=len(rows) * (self.max_queries + _JUDGED)),
             )
@@ -161,6 +169,7 @@ class Api(Evaluator):
         judge, threshold = _judge(cell, context)
         pairs = context.pairs(cell.data)
         rows = take_rows(pairs.pair_ids(), cell.rows)
+        prime = _primer(cell, context) if cell.others else None
         base = {
             "threshold": None if threshold is None else threshold.value,
             "threshold_origin": _OWN if threshold is None else threshold.origin,
@@ -171,7 +180,7 @@ class Api(Evaluator):
                 again = cell.method == RECHECK
                 records.extend(compare_pairs(judge, asked, cell.params["jpeg"], again=again))
             else:
-                records.extend(attack_pairs(judge, pairs, asked, cell))
+                records.extend(attack_pairs(judge, pairs, asked, cell, prime))
             context.report(len(records), len(rows))
         # The first row decides which columns a table has.
         blank = dict.fromkeys(name for record in records for name in record)
@@ -184,6 +193,16 @@ class Api(Evaluator):
     def summarise(self, records: pa.Table) -> list[Result]:
         """Return rates of the clean pairs and curves of the attacks, with intervals."""
         return results_of(records)
+
+
+def _primer(cell: Cell, context: Context) -> Primer:
+    """Return what makes starts for whole photographs with the cell's surrogate."""
+    surrogate = surrogate_of(cell, context)
+    card = surrogate.members[0].card
+    align = needs_alignment(context.pairs(cell.data), cell.params["align"])
+    aligner = Aligner(card.template if align else "whole", card.input_size)
+    goal = Goal(cell.condition["goal"])
+    return lambda probe: primed_photographs(surrogate, probe, goal, cell.seed, aligner)
 
 
 def _judge(cell: Cell, context: Context) -> tuple[Judge, Threshold | None]:

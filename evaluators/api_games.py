@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ _BATCH = 64
 
 Judge = LocalVerifier | RemoteModel
 Row = dict[str, Any]
+Primer = Callable[[Probe], Images]
+"""Makes starts for games with a surrogate."""
 
 _OUTCOMES = {Kind.JUDGED: "judged", Kind.REJECTED: "rejected", Kind.INVALID: "invalid"}
 
@@ -57,10 +60,14 @@ def calls_a_question(judge: Judge) -> int:
     return judge.adapter.calls if isinstance(judge, RemoteModel) else 1
 
 
-def attack_pairs(judge: Judge, pairs: PairSet, asked: list[Asked], cell: Cell) -> list[Row]:
+def attack_pairs(
+    judge: Judge, pairs: PairSet, asked: list[Asked], cell: Cell, prime: Primer | None = None
+) -> list[Row]:
     """Attack the pairs that can be read, those of one size at a time."""
     rules = {"goal": cell.condition["goal"], "norm": cell.params["norm"]}
     rules |= {"eps": cell.params["eps"], "max_queries": cell.params["max_queries"]}
+    if prime is not None:
+        rules["primed"] = True
     records = [
         each.record() | {"outcome": "unplayable", "reason": each.reason, "short": False}
         for each in asked
@@ -68,7 +75,7 @@ def attack_pairs(judge: Judge, pairs: PairSet, asked: list[Asked], cell: Cell) -
     ]
     for group in by_size(asked):
         pool, owners = pool_of(pairs, group[0].probe.shape, cell.seed)
-        records.extend(_play(judge, group, pool, owners, cell))
+        records.extend(_play(judge, group, pool, owners, cell, prime))
     return [record | rules for record in records]
 
 
@@ -89,6 +96,7 @@ def _play(
     pool: Images | None,
     owners: NDArray[np.int32],
     cell: Cell,
+    prime: Primer | None,
 ) -> list[Row]:
     """Attack those pairs that the verifier accepts for a comparison."""
     params = cell.params
@@ -113,6 +121,8 @@ def _play(
         pool=pool,
         strangers=None if pool is None else strangers,
     )
+    if prime is not None:
+        probe = replace(probe, starts=prime(probe))
     goal, jpeg = Goal(cell.condition["goal"]), params["jpeg"]
     oracle = Oracle(
         judge,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY
+from onnxfr.evaluators.outcomes import GREY, attack_label
 from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
@@ -45,7 +45,7 @@ def grouped(records: pa.Table) -> Iterator[tuple[str, Rows]]:
     """Yield the rows of each model, data set, method and goal, in order of appearance."""
     groups: dict[tuple[str, ...], Rows] = {}
     for row in records.to_pylist():
-        key = (row["model"], row["data"], row["method"], row["condition"])
+        key = (row["model"], row["data"], row["method"], row["condition"], attack_label(row))
         groups.setdefault(key, []).append(row)
     for wanted, rows in groups.items():
         yield wanted[2], rows
@@ -156,7 +156,7 @@ def _result(
         low=low,
         high=high,
         n=n,
-        method="" if first["method"] in ("clean", "recheck") else first["method"],
+        method="" if first["method"] in ("clean", "recheck") else attack_label(first),
         goal=first.get("goal") or "",
         norm=first.get("norm") or "",
         condition=condition,

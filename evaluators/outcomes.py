@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,11 @@ GREY = 255.0
 
 VISIBILITY = {"psnr": 1.0, "ssim": 1.0, "linf": GREY, "l2": GREY, "l2n": GREY}
 """Columns that say how visible a change is, and what brings them into the unit they are told in."""
+
+
+def attack_label(row: Mapping[str, Any]) -> str:
+    """Return the name results give an attack: one that a surrogate primed is another attack."""
+    return f"{row['method']} (primed)" if row.get("primed") else str(row["method"])
 
 
 class GameKey(NamedTuple):

@@ -21,7 +21,6 @@ from onnxfr.attacks.decision.qeba import surrogate_basis
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crafting import Surrogate, craft, make_surrogate
 from onnxfr.evaluators.games import (
     Games,
     blocks_of,
@@ -30,19 +29,18 @@ from onnxfr.evaluators.games import (
     planned_rule,
     rows_of,
 )
+from onnxfr.evaluators.priming import identify_surrogate, primed, surrogate_of
 from onnxfr.evaluators.query_results import results_of
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
-from onnxfr.types import Access, Goal, Images, Norm
+from onnxfr.types import Access, Goal, Norm
 
 _MOST_ROWS = 64
 _PRIORITY = 30.0
 _TRACE = 400
 """Most improvements kept per pair; a longer trace is thinned evenly over log(questions)."""
-_PRIMING_EPS = 16 / 255
-_PRIMING_STEPS = 20
 _BASIS_PAIRS = 16
 """Pairs at which a surrogate's gradients are taken, several times each."""
 
@@ -107,13 +105,7 @@ class Query(Evaluator):
 
     def _surrogates(self, context: Context, made: Mapping[str, Attack]) -> tuple[ModelRef, ...]:
         if self.surrogate:
-            other = context.identify(self.surrogate)
-            if not context.model(other).differentiable:
-                raise SpecError(
-                    f"the surrogate {other.name} has no differentiable form, and a surrogate is "
-                    "asked for gradients; choose a model that has one"
-                )
-            return (other,)
+            return (identify_surrogate(context, self.surrogate),)
         for text, attack in made.items():
             if "basis" in needs_of(attack):
                 raise SpecError(
@@ -204,13 +196,6 @@ class Query(Evaluator):
         return results_of(records, {"linf": self.linf, "l2": self.l2})
 
 
-def primed(surrogate: Surrogate, games: Games, rules: Rules) -> Images:
-    """Return transfer examples from a white-box surrogate; one that fails costs one question."""
-    threat = Threat(norm="linf", eps=_PRIMING_EPS)
-    bold = make_attack("mim", {"steps": _PRIMING_STEPS})
-    return craft(surrogate, games.probe, bold, threat, rules.goal, seed=rules.seed)
-
-
 def traces_of(result: AttackResult) -> list[str]:
     """Return each pair's improvements as JSON: ``[[questions, distance], ...]``."""
     found: list[list[tuple[int, float]]] = [[] for _ in result.won]
@@ -250,14 +235,13 @@ def _rules(cell: Cell, context: Context) -> Rules:
 
 def _armed(cell: Cell, context: Context, games: Games, attack: Attack, rules: Rules) -> Games:
     """Return the games with what the surrogate tells: starts, and directions where asked for."""
-    rule, align = cell.params["threshold"], cell.params["align"]
-    if rule.startswith("fixed"):
-        rule = "oracle"
-    surrogate = make_surrogate(context, cell.others, "margin", cell.data, rule, align=align)
-    probe = replace(games.probe, starts=primed(surrogate, games, rules))
+    surrogate = surrogate_of(cell, context)
+    starts = primed(surrogate, games.probe, rules.goal, rules.seed)
+    probe = replace(games.probe, starts=starts)
     if "basis" in needs_of(attack):
         # Pairs that hang on the seed alone: those of the cell would make its records hang on them.
         rows = rows_of(context.pairs(cell.data), rules.goal, _BASIS_PAIRS, cell.seed)
+        align = cell.params["align"]
         seen = load_games(context, cell.model, cell.data, rows, align=align).probe
         oracle = surrogate.oracle(seen, Threat(norm="l2"), rules.goal)
         probe = replace(probe, basis=surrogate_basis(oracle, seen, seed=cell.seed))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY, VISIBILITY
+from onnxfr.evaluators.outcomes import GREY, VISIBILITY, attack_label
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
@@ -73,6 +73,7 @@ def asked_of(records: pa.Table) -> list[Asked]:
     """Return the games of the records, grouped, in order of appearance."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in records.to_pylist():
+        row["method"] = attack_label(row)
         if row["outcome"] == "played" and not row["won_clean"]:
             groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
     found = []

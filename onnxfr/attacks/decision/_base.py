@@ -177,14 +177,15 @@ def bisect(
 
 def candidates(game: Game) -> Iterator[Picture]:
     """Return pictures that may win, the most promising first."""
-    if game.start is not None:
+    # Of a start that is the clean picture itself the answer is known already.
+    if game.start is not None and not np.array_equal(game.start, game.clean):
         yield game.start
     shape = game.clean.shape
     if game.reference is not None and game.reference.shape == shape:
         yield game.reference
     if game.pool is not None and game.pool.shape[1:] == shape:
         far = np.square(game.pool - game.clean).sum(axis=(1, 2, 3))
-        # The clean picture under another name has no answer that is not known already.
+        # So is that of the clean picture under another name.
         worth = far > 0 if game.strangers is None else (far > 0) & game.strangers
         nearest = np.argsort(far, kind="stable")
         for k in nearest[worth[nearest]][:_POOL_TRIED]:

@@ -11,11 +11,11 @@ import pytest
 from toy_faces import make_model, make_plan_spec
 
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.attacked import Rules
 from onnxfr.evaluators.crafting import make_surrogate
 from onnxfr.evaluators.games import load_games, rows_of
 from onnxfr.evaluators.planning import RunCell, make_evaluator, manifest_of, plan_run
-from onnxfr.evaluators.query import Query, _thinned, primed
+from onnxfr.evaluators.priming import primed
+from onnxfr.evaluators.query import Query, _thinned
 from onnxfr.evaluators.query_results import asked_of, results_of
 from onnxfr.evaluators.report.question_curves import (
     QuestionCurve,
@@ -27,12 +27,10 @@ from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.svg import SERIES
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
-from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
 from onnxfr.runs.spec import EvaluatorSpec, RunSpec
 from onnxfr.runs.store import RunStore
-from onnxfr.threat import Threat
 from onnxfr.types import Goal
 
 SETTINGS = {
@@ -239,8 +237,8 @@ def test_starts_differ_from_the_clean_picture_where_the_surrogate_is_wrong_by_it
     rows = rows_of(context.pairs(data), Goal.DODGE, 6)
     games = load_games(context, model, data, rows, align="no")
     surrogate = make_surrogate(context, [other], "margin", data, "fixed=0.999", align="no")
-    rules = Rules(goal=Goal.DODGE, threat=Threat(norm="l2"), threshold=Threshold(0.3))
-    change = np.abs(primed(surrogate, games, rules) - games.probe.images).max(axis=(1, 2, 3))
+    starts = primed(surrogate, games.probe, Goal.DODGE, seed=0)
+    change = np.abs(starts - games.probe.images).max(axis=(1, 2, 3))
     assert (change > 8 / 255).all()
 
 
