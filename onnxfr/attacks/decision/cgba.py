@@ -15,10 +15,10 @@ import numpy as np
 from onnxfr.attacks._settings import Share
 from onnxfr.attacks._walks import Walk
 from onnxfr.attacks.base import register
-from onnxfr.attacks.decision._base import DecisionAttack, Game, bisect, find_boundary
+from onnxfr.attacks.decision._base import DecisionAttack, Game, bisect, find_start, to_boundary
 from onnxfr.attacks.decision._circle import Circle
 from onnxfr.attacks.decision._directions import Cosine
-from onnxfr.attacks.decision.hopskipjump import estimate_normal
+from onnxfr.attacks.decision.hopskipjump import estimate_normal, precision_of
 
 
 @register("cgba")
@@ -43,14 +43,16 @@ class CGBA(DecisionAttack):
     def walk(self, game: Game) -> Walk[None]:
         """Alternate between estimating the normal and following the circle."""
         source = Cosine(game.clean.shape, self.share)
-        precision = self.radius / np.sqrt(source.dims) / 2
-        point = yield from find_boundary(game, precision)
+        point = yield from find_start(game)
         if point is None:
             return
+        precision = precision_of(game, point, self.radius, source)
+        point = yield from to_boundary(game, point, precision)
         for step in range(1, self.steps + 1):
             samples = int(self.samples * np.sqrt(step))
             normal = yield from estimate_normal(game, source, point, self.radius, samples)
             circle = Circle(game, point, normal)
+            precision = precision_of(game, point, self.radius, source)
             share = yield from bisect(circle.at_share, precision, near=1 / 8)
             if share < 1:
                 point = circle.at_share(share)

@@ -22,13 +22,13 @@ from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import (
     DecisionAttack,
     Game,
-    find_boundary,
+    find_start,
     to_boundary,
     unit,
     wins,
 )
 from onnxfr.attacks.decision._directions import Cosine
-from onnxfr.attacks.decision.hopskipjump import estimate_normal
+from onnxfr.attacks.decision.hopskipjump import estimate_normal, precision_of
 from onnxfr.types import Norm
 
 _BISECTION_COST = 16
@@ -60,15 +60,17 @@ class GeoDA(DecisionAttack):
     def walk(self, game: Game) -> Walk[None]:
         """Estimate, go, bisect."""
         source = Cosine(game.clean.shape, self.share)
-        precision = self.radius / np.sqrt(source.dims) / 2
-        point = yield from find_boundary(game, precision)
+        point = yield from find_start(game)
         if point is None:
             return
+        precision = precision_of(game, point, self.radius, source)
+        point = yield from to_boundary(game, point, precision)
         normal = np.zeros_like(game.clean)
         for samples in planned(min(game.questions, self.queries), self.growth):
             estimate = yield from estimate_normal(game, source, point, self.radius, samples)
             # The error of an estimate shrinks with the root of its probes.
             normal = normal + np.float32(np.sqrt(samples)) * estimate
+            precision = precision_of(game, point, self.radius, source)
             found = yield from _along(game, normal, point, precision)
             if found is not None and game.distance(found) < game.distance(point):
                 point = found

@@ -1,7 +1,7 @@
 """OPT: zeroth-order descent on the distance at which a ray meets the boundary (2019).
 
-Each difference costs a bisection, where Sign-OPT asks once: the ancestor, here for comparison. The
-turns have our ``radius`` (see HopSkipJump); line search and first ray are Sign-OPT's.
+Each difference costs a bisection, where Sign-OPT asks once: the ancestor, here for comparison. Its
+turns are so wide that a bisection sees the difference; line search and first ray are Sign-OPT's.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ class OPT(SignOPT):
     """Descent on the distance by differences; ``samples`` of them per step."""
 
     samples: int = 20
+    radius: float = 0.1
 
     paper: ClassVar[str] = "Cheng et al., ICLR 2019 (arXiv:1807.04457)"
 
-    def downhill(
-        self, game: Game, source: Directions, point: Picture, precision: float
-    ) -> Walk[Picture]:
+    def downhill(self, game: Game, source: Directions, point: Picture) -> Walk[Picture]:
         """Return the gradient of the distance, by where turned rays meet the boundary."""
         ray, distance = unit(point - game.clean), length(point - game.clean)
         found = np.zeros_like(ray)
         for _ in range(self.samples):
             turn = source.draw(game.random, 1)[0]
             turned = unit(ray + np.float32(self.radius) * turn)
-            met = yield from _meets(game, turned, distance, precision)
+            met = yield from _meets(game, turned, distance, self.precision)
             found += np.float32(distance - met) * turn
         return found
 

@@ -35,7 +35,6 @@ class QEBA(HopSkipJump):
         share: part of each axis of the spectrum that ``cosine`` fills.
     """
 
-    radius: float = 0.1
     space: Space = "spatial"
     side: int = 28
     share: Share = 0.25

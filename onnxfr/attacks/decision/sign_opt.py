@@ -27,7 +27,7 @@ from onnxfr.attacks.decision._base import (
     wins,
 )
 from onnxfr.attacks.decision._directions import Directions, White
-from onnxfr.attacks.decision.hopskipjump import estimate_normal
+from onnxfr.attacks.decision.hopskipjump import estimate_normal, precision_of
 
 _DOUBLINGS = 15
 _QUARTERINGS = 8
@@ -43,31 +43,35 @@ class SignOPT(DecisionAttack):
         samples: directions per step.
         step_size: first step of the line search, relative to the length of the ray.
         radius: length of a turn, relative to the length of the ray.
+        precision: of the line search, relative to the length of the ray.
     """
 
     steps: int = 1000
     samples: int = 200
     step_size: float = 0.2
-    radius: float = 0.1
+    radius: float = 0.005
+    precision: float = 2.5e-4
 
     paper: ClassVar[str] = "Cheng et al., ICLR 2020 (arXiv:1909.10773)"
 
     def walk(self, game: Game) -> Walk[None]:
         """Estimate the descent direction and follow it."""
         source = White(game.clean.shape)
-        precision = self.radius / np.sqrt(source.dims) / 2
-        point = yield from find_boundary(game, precision)
+        point = yield from find_boundary(game, self.precision)
         if point is None:
             return
         step_size = self.step_size
         for _ in range(self.steps):
-            downhill = yield from self.downhill(game, source, point, precision)
-            point, step_size = yield from _search_line(game, point, downhill, step_size, precision)
+            downhill = yield from self.downhill(game, source, point)
+            point, step_size = yield from _search_line(
+                game, point, downhill, step_size, self.precision
+            )
 
-    def downhill(
-        self, game: Game, source: Directions, point: Picture, precision: float
-    ) -> Walk[Picture]:
+    def downhill(self, game: Game, source: Directions, point: Picture) -> Walk[Picture]:
         """Return the direction in which turning the ray shortens it."""
+        fine = precision_of(game, point, self.radius, source)
+        # The line search has left the point this near; turns want it nearer.
+        point = yield from to_boundary(game, point, fine, near=self.precision)
         return (yield from estimate_normal(game, source, point, self.radius, self.samples))
 
 
