@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks import Attack, make_attack
 from onnxfr.errors import DataError, OnnxfrWarning, SpecError
+from onnxfr.evaluators.attacked import EOT_SAMPLES, is_randomised
 from onnxfr.evaluators.games import Games, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.ensemble import Ensemble, Mode
@@ -33,19 +34,27 @@ _OUT_OF_REACH = 1.5
 
 @dataclass(frozen=True)
 class Surrogate:
-    """One model, or several attacked as one, with the threshold of each."""
+    """One model, or several attacked as one, with the threshold of each.
+
+    Gradients are means over ``samples`` calls: more than one where a member is randomised.
+    """
 
     members: tuple[FRModel, ...]
     thresholds: tuple[Threshold, ...]
     mode: Mode = "margin"
+    samples: int = 1
 
     def oracle(self, probe: Probe, threat: Threat, goal: Goal, *, reachable: bool = True) -> Oracle:
         """Return a window on the surrogate; out of reach, nothing ever counts as won."""
         far = -_OUT_OF_REACH if goal is Goal.DODGE else _OUT_OF_REACH
         values = [entry.value if reachable else far for entry in self.thresholds]
         if len(self.members) == 1:
-            return Oracle(self.members[0], probe, threat, goal=goal, threshold=values[0])
-        return Oracle(Ensemble(self.members, values, self.mode), probe, threat, goal=goal)
+            model, threshold = self.members[0], values[0]
+            return Oracle(
+                model, probe, threat, goal=goal, threshold=threshold, samples=self.samples
+            )
+        ensemble = Ensemble(self.members, values, self.mode)
+        return Oracle(ensemble, probe, threat, goal=goal, samples=self.samples)
 
 
 @dataclass(frozen=True)
@@ -106,9 +115,13 @@ def craft(
 
     A pair that the surrogate gets wrong by itself would be left alone by the attack, although the
     target may get it right: it is attacked with the threshold out of reach. Pictures that travel
-    are files: in linf the budget is a whole number of grey levels, so that rounding keeps it.
+    are files: in linf the budget is a whole number of grey levels, so that rounding keeps it. What
+    one draw of a randomised surrogate is fooled by need not be what its next draw is: gradients are
+    means over several (EOT), as in the white-box evaluator.
     """
     threat = threat.in_levels()
+    if any(is_randomised(member, probe) for member in surrogate.members):
+        surrogate = replace(surrogate, samples=EOT_SAMPLES)
     made = probe.images.copy()
     for begin in range(0, len(probe), _BLOCK):
         rows = np.arange(begin, min(begin + _BLOCK, len(probe)))

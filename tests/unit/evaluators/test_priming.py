@@ -7,24 +7,28 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from toy_faces import make_model
+from toy_faces import Dice, make_model
 
 from onnxfr.alignment.aligner import AlignedFace, Aligner
 from onnxfr.alignment.detector import Detector
 from onnxfr.attacks.decision._base import Game, candidates
+from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.data.images import decode, to_images
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.api import Api
-from onnxfr.evaluators.crafting import Surrogate
+from onnxfr.evaluators.attacked import EOT_SAMPLES
+from onnxfr.evaluators.crafting import Surrogate, craft
 from onnxfr.evaluators.pictures import to_pixels
 from onnxfr.evaluators.planning import Plan, plan_run
 from onnxfr.evaluators.priming import primed_photographs
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import load_model
+from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, round8
 from onnxfr.runs.context import Context
 from onnxfr.runs.records import join, to_table
 from onnxfr.runs.spec import make_spec
+from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images
 
 
@@ -65,6 +69,26 @@ def test_the_change_of_a_crop_goes_back_to_where_its_face_is(
         for pictures in (probe.images, starts)
     )
     assert (after > before + 0.05).all()
+
+
+def test_a_randomised_surrogate_is_attacked_on_average(toy_model: Path) -> None:
+    surrogate = Surrogate((Dice(load_model(toy_model)),), (Threshold(0.5),))
+    rng = np.random.default_rng(0)
+    pictures = rng.random((4, 3, 112, 112), dtype=np.float32)
+    probe = Probe(pictures[:2], ("a", "b"), pictures[2:])
+    calls: list[int] = []
+
+    class Counting(BIM):
+        def run(self, oracle: Oracle, *rest: object) -> Images:
+            made = super().run(oracle, *rest)  # type: ignore[arg-type]
+            calls.append(oracle._samples)
+            return made
+
+    threat = Threat(norm="linf", eps=8 / 255)
+    craft(surrogate, probe, Counting(steps=2), threat, Goal.IMPERSONATE, seed=0)
+    steady = surrogate_from(toy_model)
+    craft(steady, probe, Counting(steps=2), threat, Goal.IMPERSONATE, seed=0)
+    assert calls == [EOT_SAMPLES, 1]
 
 
 def test_a_photograph_without_a_face_is_its_own_start(
