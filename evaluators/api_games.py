@@ -66,8 +66,8 @@ def attack_pairs(
     """Attack the pairs that can be read, those of one size at a time."""
     rules = {"goal": cell.condition["goal"], "norm": cell.params["norm"]}
     rules |= {"eps": cell.params["eps"], "max_queries": cell.params["max_queries"]}
-    if prime is not None:
-        rules["primed"] = True
+    if cell.others:
+        rules["surrogate"] = cell.others[0].name
     records = [
         each.record() | {"outcome": "unplayable", "reason": each.reason, "short": False}
         for each in asked

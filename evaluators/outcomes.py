@@ -21,7 +21,8 @@ VISIBILITY = {"psnr": 1.0, "ssim": 1.0, "linf": GREY, "l2": GREY, "l2n": GREY}
 
 def attack_label(row: Mapping[str, Any]) -> str:
     """Return the name results give an attack: one that a surrogate primed is another attack."""
-    return f"{row['method']} (primed)" if row.get("primed") else str(row["method"])
+    surrogate = row.get("surrogate")
+    return f"{row['method']} (primed by {surrogate})" if surrogate else str(row["method"])
 
 
 class GameKey(NamedTuple):

@@ -186,6 +186,8 @@ class Query(Evaluator):
             "primed": bool(cell.others),
             "protocol": cell.params["protocol"],
         }
+        if cell.others:
+            common["surrogate"] = cell.others[0].name
         return [
             record | common | {"trace": traces[k] if k < len(traces) else None}
             for k, record in enumerate(records)

@@ -135,14 +135,14 @@ def test_with_a_surrogate_an_api_is_attacked_from_closer_by(
 ) -> None:
     cold = attacked(*planned(toy_model, toy_faces, tmp_path))
     warm = attacked(*planned(toy_model, toy_faces, tmp_path, surrogate=str(toy_model)))
-    assert "primed" not in cold.column_names and all(warm["primed"].to_pylist())
+    assert "surrogate" not in cold.column_names and set(warm["surrogate"].to_pylist()) == {"toy"}
     far, near = (
         {r["pair"]: r["distance_at_10"] for r in table.to_pylist() if not r["won_clean"]}
         for table in (cold, warm)
     )
     assert len(far) >= 3 and all(near[pair] < 0.7 * far[pair] for pair in far)
     results = Api().summarise(warm)
-    assert {result.method for result in results} == {"surfree (primed)"}
+    assert {result.method for result in results} == {"surfree (primed by toy)"}
 
 
 def test_a_surrogate_of_an_api_must_give_gradients(

@@ -29,6 +29,7 @@ from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
+from onnxfr.runs.records import join, to_table
 from onnxfr.runs.spec import EvaluatorSpec, RunSpec
 from onnxfr.runs.store import RunStore
 from onnxfr.types import Goal
@@ -225,7 +226,9 @@ def test_a_surrogate_gives_decision_attacks_their_start(
     )
     assert all(cell.others for cell in plan.cells)
     rows = [row for cell in plan.cells for row in Query().run(cell, context)]
-    assert all(row["primed"] for row in rows)
+    assert all(row["primed"] and row["surrogate"] == "other" for row in rows)
+    table = join([to_table(cell, Query().run(cell, context)) for cell in plan.cells])
+    assert {result.method for result in Query().summarise(table)} == {"boundary (primed by other)"}
 
 
 def test_starts_differ_from_the_clean_picture_where_the_surrogate_is_wrong_by_itself(
