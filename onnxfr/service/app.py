@@ -24,7 +24,7 @@ from onnxfr.errors import EngineError
 from onnxfr.models.hardware import available_cores
 from onnxfr.service.answers import RESPONSES, Health, Verified, refusal
 from onnxfr.service.batching import MicroBatcher, Overloaded
-from onnxfr.service.bodies import REQUEST_BODY, BadBody, BodyLimit, read_pictures
+from onnxfr.service.bodies import REQUEST_BODY, BadBody, BodyLimit, drain, read_pictures
 from onnxfr.service.hosts import LocalHosts
 from onnxfr.service.keys import Client, Clients, TooMany
 from onnxfr.service.logs import note
@@ -224,6 +224,8 @@ async def _answer(
         headers = {"WWW-Authenticate": "ApiKey"} if bad.status == 401 else None
         # What was not read of the body would be taken for the next request.
         if bad.status in (401, 403, 408, 413, 415):
+            if bad.status != 408:
+                await drain(request)
             headers = {**(headers or {}), "Connection": "close"}
         return refusal(name, bad.status, bad.code, str(bad), headers=headers)
     except Refusal as refused:

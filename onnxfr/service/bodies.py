@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PICTURES = ("probe", "reference")
+
+_DRAIN_BYTES = 1 << 20
+_DRAIN_SECONDS = 1.0
 
 _BASE64 = (
     r"^(?:[A-Za-z0-9+/]{4})*"
@@ -107,6 +112,23 @@ async def read_pictures(request: Request, max_bytes: int) -> tuple[bytes, bytes]
     raise BadBody(
         415, "unsupported_type", "expected application/json or multipart/form-data with two files"
     )
+
+
+async def drain(request: Request) -> None:
+    """Read the rest of an ordinary body that nobody wants, for a moment at most.
+
+    A connection closed over unread bytes is reset, and the reset may overtake the answer.
+    """
+    from starlette.requests import ClientDisconnect
+
+    read = 0
+    # Whatever had begun to read the stream keeps it; there is nothing left to do then.
+    with suppress(TimeoutError, BadBody, ClientDisconnect, RuntimeError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for chunk in request.stream():
+                read += len(chunk)
+                if read > _DRAIN_BYTES:
+                    break
 
 
 def _from_json(body: bytes) -> tuple[bytes, bytes]:

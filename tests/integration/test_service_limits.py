@@ -118,6 +118,22 @@ def test_a_request_under_way_is_finished_when_the_service_is_told_to_end(
     assert any(line["event"] == "ended" for line in events)
 
 
+def test_a_body_refused_unread_costs_its_sender_no_connection(model: Path) -> None:
+    port, body = free_port(), b"x" * 300
+    head = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+    with (
+        served(model, port, "--threshold", "0.6"),
+        socket.create_connection(("127.0.0.1", port), timeout=20) as client,
+    ):
+        # Closed too early, the connection would be reset by the second piece.
+        for piece in (head + b"Content-Length: 900\r\n\r\n", body, body, body):
+            client.sendall(piece)
+            time.sleep(0.15)
+        with client.makefile("rb") as answer:
+            content = answer.read()
+    assert content.startswith(b"HTTP/1.1 415") and b"unsupported_type" in content
+
+
 def test_a_body_that_never_ends_is_answered_and_cut_off(model: Path) -> None:
     port = free_port()
     head = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
