@@ -1,12 +1,12 @@
 """HopSkipJump: the normal of the boundary from the answers around a point, then a jump along it.
 
 The paper ties the radius of its probes to the precision of its bisection; both shrink with the
-dimension, at 112 x 112 to a hundred-thousandth of the distance, where a float32 network tells
-rounding errors. Here probes have a ``radius`` of their own, relative to the distance and never
-finer than the verifier's grey levels, and bisection ends when the point is as near to the boundary
-as a probe reaches along the normal: about 16 questions instead of 23. The step size search asks
-about each jump drawn in to the present distance, so that a step never leads away from the clean
-picture; in the paper any win ends it, and first steps did lead away.
+dimension, at 112 x 112 to a hundred-thousandth of the distance, which no 8-bit file holds. Here
+probes have a ``radius`` of their own, relative to the distance and never finer than the verifier's
+grey levels, and bisection ends when the point is as near to the boundary as a probe reaches along
+the normal: about 16 questions instead of 23. The step size search asks about each jump drawn in to
+the present distance, so that a step never leads away from the clean picture; in the paper any win
+ends it, and first steps did lead away.
 """
 
 from __future__ import annotations
