@@ -3,9 +3,10 @@
 Two ways to use k cores compete: k threads inside one run, or k lanes that each run a chunk on one
 thread. Under load and for small layers lanes win, for few large layers threads may. Each stage
 measures its candidates interleaved and keeps the fastest repetition, because noise from other
-processes only ever adds time; a candidate replaces the default only by a clear margin. Work on one
-thread is measured in processor time, which a busy machine hardly changes; only runs on several
-threads need the wall clock.
+processes only ever adds time; a candidate replaces the default only by a clear margin. All are
+timed over as many pictures, or short chunks would find quiet moments that longer ones cannot. Work
+on one thread is measured in processor time, which a busy machine hardly changes; only runs on
+several threads need the wall clock.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from onnxfr.types import Images
 log = logging.getLogger(__name__)
 
 CHUNKS = (1, 4, 8, 16, 32, 64)
-_FORMAT = 1
+_FORMAT = 2
 _CLEAR_MARGIN = 0.95
 _CHUNK_MARGIN = 0.98
 _REPETITIONS = 5
 _FINE_SECONDS = 1e-4
-_SLOW_SHARE = 0.02
+_TIMED_IMAGES = 16
+_TIMED_SHARE = 0.08
 
 Runner = Callable[[Images], Any]
 """Answer one chunk of images."""
@@ -85,7 +87,7 @@ class Tuner:
         self._budget_seconds = budget_seconds
         self._deadline = 0.0
         self._warm: set[tuple[int, bool]] = set()
-        self._least_images = 4
+        self._least_images = _TIMED_IMAGES
 
     def tune(self, *, can_split: bool) -> Setting:
         """Choose rewrite, layout and chunk size, in this order."""
@@ -118,7 +120,8 @@ class Tuner:
         fastest: dict[Setting, float] = {}
         for repetition in range(_REPETITIONS):
             for setting in _promising(settings, fastest):
-                expected = min(fastest.values(), default=0.0) * setting.chunk * setting.lanes
+                expected = min(fastest.values(), default=0.0) * setting.lanes
+                expected *= max(setting.chunk, self._least_images)
                 if repetition + len(fastest) > 1 and time.perf_counter() + expected > stop:
                     continue
                 spent = self._seconds_per_image(setting)
@@ -133,8 +136,8 @@ class Tuner:
             self._warm.add(key)
             start = time.perf_counter()
             run(self._pictures[: self._fixed_batch or 1])
-            if time.perf_counter() - start > _SLOW_SHARE * self._budget_seconds:
-                self._least_images = 1
+            affordable = _TIMED_SHARE * self._budget_seconds / (time.perf_counter() - start)
+            self._least_images = max(1, min(self._least_images, int(affordable)))
 
     def _seconds_per_image(self, setting: Setting) -> float:
         run = self._runner(setting.threads, setting.split_prelu)

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import groupby
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_a_dear_call_asks_for_large_chunks():
 
 def test_growing_chunks_that_slow_down_are_avoided():
     assert tune(lambda _, __, images: 0.001 * images**1.5).chunk == 1
+
+
+def test_chunks_are_timed_over_as_many_pictures_each():
+    fed = []
+
+    def cost(_, __, images):
+        fed.append(images)
+        return 0.0002 * images
+
+    tune(cost, cores=1, can_split=False, budget=20.0)
+    warm_up, *timed = fed
+    assert warm_up == 1 and set(timed) >= {1, 4, 8, 16}
+    assert all(sum(turn) >= 16 for _, turn in groupby(timed))
 
 
 def test_a_fixed_batch_stays():
