@@ -4,8 +4,8 @@
     python benchmarks/corruption_oodface.py [RUN ...]
 
 Every model that ran all twenty corruptions at all five severities goes into measured/oodface.json;
-one measured there on fewer pairs is replaced. The tables of docs/results.md are printed from that
-file alone: Acc_cor with the best threshold of each condition, the rank correlation of the
+one measured there on fewer pairs is replaced. The tables of docs/results/corruption.md are printed
+from that file alone: Acc_cor with the best threshold of each condition, the rank correlation of the
 difficulty order with the paper's mean of 19 models, and where level 5 is easier than level 1.
 """
 

@@ -1,4 +1,4 @@
-r"""Draws the curves of docs/results.md from what the other scripts measured; computes nothing.
+r"""Draws the curves of docs/results/ from what the other scripts measured; computes nothing.
 
     python benchmarks/measured_curves.py query measured/decision_peers_MODEL.jsonl OUT.svg
     python benchmarks/measured_curves.py budget measured/robfr_medians/MODEL.json OUT.svg

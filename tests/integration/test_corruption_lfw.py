@@ -3,7 +3,8 @@
 OODFace's choices: both pictures corrupted, the best threshold of each condition. Levels 1 and 5
 suffice: they decide whether level 5 is harder, and their mean orders corruptions as five levels do.
 Each half takes every second corruption in the paper's order of difficulty, so that two workers can
-share the work and either half spans the whole range. docs/results.md has all pairs and levels.
+share the work and either half spans the whole range. docs/results/corruption.md has all pairs and
+levels.
 """
 
 from __future__ import annotations
@@ -80,6 +81,6 @@ def test_levels_and_order_of_difficulty_are_those_of_the_paper(
     assert min(means[name] for name in mild) > max(means[name] for name in severe) + 3
     assert min(means[name] for name in mild) > found["clean", 0] - 3
     # 0.66 and 0.70 here: this network fears fog, occlusion and motion more, noise less than the
-    # paper's. Our mean of several networks is what correlates at 0.85 (docs/results.md).
+    # paper's. Our mean of several networks is what correlates at 0.85 (docs/results/corruption.md).
     printed = [PRINTED[name] for name in names]
     assert stats.spearmanr(list(means.values()), printed).statistic > 0.6
