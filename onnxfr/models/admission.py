@@ -33,7 +33,7 @@ from onnxfr.models.preprocessing import Preprocessing, parse_preprocessing
 from onnxfr.models.preprocessing_probe import LabelledPairs, ProbeResult, probe_preprocessing
 from onnxfr.models.rewrites import rewritten
 from onnxfr.models.sessions import open_session, run_session
-from onnxfr.models.structure import StaticHints
+from onnxfr.models.structure import ImageInput, StaticHints
 from onnxfr.models.vendor import VendorFile, opset_of, read_vendor
 
 _EQUAL = {"fp32": 1e-4, "fp16": 2e-2, "int8": 2e-2, "mixed": 2e-2}
@@ -123,7 +123,7 @@ def _choose_preprocessing(
 ) -> tuple[Preprocessing, ProbeResult | None]:
     layout = core.image.layout
     if preprocess is not None:
-        return parse_preprocessing(preprocess, layout), None
+        return _stated(preprocess, core.image), None
     if pairs is None:
         if core.hints.pixel_range and core.hints.color:
             return parse_preprocessing(
@@ -132,7 +132,8 @@ def _choose_preprocessing(
         told = "; ".join(core.hints.reasons) or "nothing about its preprocessing"
         raise AmbiguousPreprocessing(
             f"the file alone tells {told}, which is not conclusive; give labelled faces with "
-            "--data (for example lfw:PATH) or state it with --preprocess (for example rgb,pm1)"
+            "--data (for example lfw:PATH) or state it with --preprocess "
+            f"(for example {_example(core.image)})"
         )
     session = open_session(rewritten(core.model))
     probe = probe_preprocessing(
@@ -150,6 +151,29 @@ def _choose_preprocessing(
             + "\ngive more or better aligned colour faces with --data, or use --preprocess"
         )
     return probe.winner, probe
+
+
+def _stated(text: str, image: ImageInput) -> Preprocessing:
+    """Read what the user says of the preprocessing; refuse what the input cannot take at all."""
+    stated = parse_preprocessing(text, image.layout)
+    bytes_only = len(image.scalings) == 1
+    for got, possible, takes in (
+        (stated.color, image.colors, f"{image.channels} channel(s)"),
+        (stated.layout, (image.layout,), f"{image.layout.upper()} pictures"),
+        (stated.scaling, image.scalings if bytes_only else (stated.scaling,), "bytes"),
+    ):
+        if got not in possible:
+            raise SpecError(
+                f"the network's input takes {takes}: expected {' or '.join(possible)} in "
+                f"--preprocess, got {got}; say for example {_example(image)}"
+            )
+    return stated
+
+
+def _example(image: ImageInput) -> str:
+    """Return a preprocessing that this input could take, in the words of ``--preprocess``."""
+    scaling = "pm1" if "pm1" in image.scalings else image.scalings[0]
+    return f"{image.colors[0]},{scaling}"
 
 
 def table_text(probe: ProbeResult) -> str:

@@ -130,13 +130,14 @@ def _bake_switches(graph: onnx.GraphProto, repairs: list[Repair]) -> None:
         scalar = all(size in (None, 1) for size in shape_of(value)) and len(shape_of(value)) < 2
         named = any(word in value.name.lower() for word in _TRAINING_SWITCH)
         if kind == TensorProto.BOOL and scalar and (named or len(graph.input) == 2):
-            graph.initializer.append(numpy_helper.from_array(np.asarray(False), value.name))
+            fixed = np.asarray(False)
         elif kind == TensorProto.FLOAT and scalar and "keep" in value.name.lower():
-            graph.initializer.append(numpy_helper.from_array(np.asarray(1, np.float32), value.name))
+            fixed = np.asarray(1, np.float32)
         else:
             continue
+        graph.initializer.append(numpy_helper.from_array(fixed, value.name))
         graph.input.remove(value)
-        detail = f"placeholder {value.name} fixed to its inference value"
+        detail = f"placeholder {value.name} fixed to its inference value, {fixed}"
         repairs.append(Repair(name="placeholder", detail=detail))
 
 

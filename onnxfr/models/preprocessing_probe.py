@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxfr.models.preprocessing import GRID, Color, Preprocessing
-from onnxfr.models.structure import BYTE_INPUTS, ImageInput, StaticHints
+from onnxfr.models.preprocessing import GRID, Preprocessing
+from onnxfr.models.structure import ImageInput, StaticHints
 from onnxfr.rng import stream
 from onnxfr.types import Images
 
@@ -113,14 +113,11 @@ def probe_preprocessing(
     pairs: LabelledPairs, embed: Embed, image: ImageInput, hints: StaticHints
 ) -> ProbeResult:
     """Find the preprocessing under which the network tells these people apart best."""
-    colors: tuple[Color, ...] = ("rgb", "bgr") if image.channels == 3 else ("grey",)
     grey = pairs.is_grey() and image.channels == 3
-    if grey:
-        colors = ("rgb",)
     running = [
         Preprocessing(color=color, scaling=scaling, layout=image.layout)
-        for color in colors
-        for scaling in (("0-255",) if image.elem_type in BYTE_INPUTS else GRID)
+        for color in (image.colors[:1] if grey else image.colors)
+        for scaling in image.scalings
     ]
     race = _Race(pairs, embed)
     finished: dict[Preprocessing, Candidate] = {}

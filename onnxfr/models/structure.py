@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from onnxfr.errors import UnsupportedModel
-from onnxfr.models.preprocessing import Layout
+from onnxfr.models.preprocessing import GRID, Color, Layout, Scaling
 
 FLOAT_INPUTS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE}
 BYTE_INPUTS = {TensorProto.UINT8, TensorProto.INT8}
@@ -33,6 +33,16 @@ class ImageInput:
     height: int | None
     width: int | None
     batch: int | None
+
+    @property
+    def colors(self) -> tuple[Color, ...]:
+        """The colour orders that its channels can hold."""
+        return ("rgb", "bgr") if self.channels == 3 else ("grey",)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """The scalings worth trying: a byte holds nothing but 0..255."""
+        return ("0-255",) if self.elem_type in BYTE_INPUTS else GRID
 
 
 @dataclass(frozen=True)
@@ -83,10 +93,11 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
         if value.type.tensor_type.elem_type in usable and _could_be_picture(shape_of(value))
     ]
     if len(pictures) != 1:
-        seen = ", ".join(f"{v.name}{shape_of(v)}" for v in inputs) or "no input at all"
+        seen = ", ".join(_declaration(v) for v in inputs) or "no input at all"
         raise UnsupportedModel(
-            "expected exactly one image input of shape (N,3,H,W) or (N,H,W,3), "
-            f"found {len(pictures)} among: {seen}"
+            "expected exactly one image input of shape (N,3,H,W) or (N,H,W,3), or with 1 channel, "
+            f"of floats (16, 32 or 64 bits) or bytes; found {len(pictures)} among: {seen}; ask the "
+            "vendor for a graph that takes one aligned picture"
         )
     value = pictures[0]
     shape = shape_of(value)
@@ -101,6 +112,12 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
         width=shape[width],
         batch=shape[0],
     )
+
+
+def _declaration(value: onnx.ValueInfoProto) -> str:
+    kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+    sizes = ", ".join("?" if size is None else str(size) for size in shape_of(value))
+    return f"{value.name}: {kind}[{sizes}]"
 
 
 def _could_be_picture(shape: list[int | None]) -> bool:
