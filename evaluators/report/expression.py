@@ -1,6 +1,7 @@
 """The small language of ``--fail-if``: metric names compared with numbers, joined by and/or.
 
 ``accuracy < 0.99``, ``asr[method=mim]@4/255 > 50%``, ``delta.tar@1e-3 < -0.005 or b.eer > 0.02``.
+A number such as ``2/255`` is two grey levels, the unit of every distance in results.
 Parsed by hand so that an expression from a CI file can never run code.
 """
 
@@ -122,7 +123,7 @@ def _test(found: re.Match[str], text: str) -> Test:
                 f"cannot read [{part}] in {text!r}; expected one of {', '.join(_FILTERS)} = value"
             )
         filters.append((name, value))
-    number = _number(found["number"])
+    number = _number(found["number"].removesuffix("/255"))
     if number is None:
         raise SpecError(f"{found['number']!r} in {text!r} is no number; {_HELP}")
     return Test(
@@ -163,9 +164,7 @@ def _find(test: Test, results: Mapping[str, Sequence[Result]]) -> list[Result]:
         raise SpecError(_absent(test, results))
     fitting = [result for result in named if fits(test, result)]
     if not fitting:
-        conditions = sorted({result.condition for result in named if result.condition})
-        hint = f"it was measured at {', '.join(conditions)}" if conditions else "drop the filter"
-        raise SpecError(f"no result of {test.metric!r} fits {test.text!r}; {hint}")
+        raise SpecError(f"no result of {test.metric!r} fits {test.text!r}; {_misfit(test, named)}")
     chosen = fitting if test.at is not None else _plain(fitting)
     blind = _blind(chosen)
     if blind:
@@ -174,6 +173,18 @@ def _find(test: Test, results: Mapping[str, Sequence[Result]]) -> list[Result]:
             f"this metric; {FILTER_HINT}"
         )
     return chosen
+
+
+def _misfit(test: Test, named: Sequence[Result]) -> str:
+    """Name the first part of a test that leaves nothing over, and what would fit there."""
+    left = list(named)
+    for name, value in test.filters:
+        known = {getattr(result, name) for result in left}
+        if value not in known:
+            return f"its {name} is {' or '.join(sorted(each or 'none' for each in known))}"
+        left = [result for result in left if getattr(result, name) == value]
+    conditions = sorted({result.condition for result in left if result.condition})
+    return f"it was measured at {'; '.join(conditions)}" if conditions else "leave out the @"
 
 
 def _absent(test: Test, results: Mapping[str, Sequence[Result]]) -> str:
@@ -187,7 +198,8 @@ def _absent(test: Test, results: Mapping[str, Sequence[Result]]) -> str:
             f"thing{_apart(ours, theirs)}; compare runs that were asked the same question"
         )
     known = sorted({result.metric for result in results[test.scope]})
-    near = difflib.get_close_matches(test.metric, known, n=3)
+    kin = [name for name in known if name.startswith(f"{test.metric}_")]
+    near = kin or difflib.get_close_matches(test.metric, known, n=3)
     has = f"it has {', '.join(known)}" if known else "it has no results"
     hint = f"did you mean {', '.join(near)}?" if near else has
     whose = "the difference of the runs" if test.scope == "delta" else "the run"

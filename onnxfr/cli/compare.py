@@ -25,7 +25,7 @@ def compare(
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with 1 if this holds for B: 'accuracy < 0.99', 'asr@4/255 > 0.5', "
+            help="Exit with 1 if this holds for B: 'accuracy < 0.99', 'asr_all@4/255 > 0.5', "
             "'delta.tar@1e-3 < -0.005'; repeatable."
         ),
     ] = None,

@@ -23,6 +23,7 @@ RESULTS = [
     _result("asr", 0.2, method="fgsm", condition="eps=4/255"),
     _result("asr", 0.9, method="mim", condition="eps=8/255"),
     _result("only_oracle", 0.5, protocol="oracle"),
+    _result("median_distance", 1.7, method="mim"),
 ]
 SCOPES = {"a": [], "b": RESULTS, "delta": [_result("accuracy", -0.004, protocol="kfold10")]}
 
@@ -48,6 +49,9 @@ SCOPES = {"a": [], "b": RESULTS, "delta": [_result("accuracy", -0.004, protocol=
         ("accuracy < 0.5 and asr@4/255 > 0.5", False),
         ("accuracy > 0.5 and asr@4/255 > 0.5 or tar@1e-3 > 2", True),
         ("accuracy != 0.991", False),
+        ("median_distance < 2/255", True),
+        ("median_distance < 1.5/255", False),
+        ("median_distance < 2", True),
     ],
 )
 def test_expressions(text: str, holds: bool) -> None:
@@ -84,6 +88,26 @@ def test_what_is_no_expression_is_refused_by_name(text: str) -> None:
 def test_an_unknown_metric_suggests_the_nearest() -> None:
     with pytest.raises(SpecError, match="did you mean accuracy"):
         judge("acuracy < 0.9", SCOPES)
+
+
+def test_an_unknown_metric_suggests_those_it_is_short_for() -> None:
+    known = [_result(name, 0.5) for name in ("asa", "asr_all", "far", "tar")]
+    with pytest.raises(SpecError, match=r"did you mean asr_all\?"):
+        judge("asr > 0.5", {"a": [], "b": known, "delta": []})
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("asr[model=n]@4/255 > 0.5", "its model is m$"),
+        ("asr[model=m,method=bim]@4/255 > 0.5", "its method is fgsm or mim$"),
+        ("asr[method=fgsm]@8/255 > 0.5", "it was measured at eps=4/255$"),
+        ("median_distance@4/255 > 0.5", "leave out the @$"),
+    ],
+)
+def test_a_test_that_fits_nothing_names_what_would(text: str, hint: str) -> None:
+    with pytest.raises(SpecError, match=hint):
+        judge(text, SCOPES)
 
 
 def test_a_condition_nobody_measured_is_an_error() -> None:
