@@ -99,12 +99,12 @@ def asked_of(records: pa.Table) -> list[Asked]:
 def _proven(row: dict[str, Any]) -> tuple[tuple[int, float], ...]:
     """Return the trace of a pair that the judge granted at the end; nothing else is a success.
 
-    A verifier that changed its mind on the way has told wins that do not hold. A final picture that
-    was never asked about counts when all questions were asked.
+    A verifier that changed its mind on the way has told wins that do not hold: none was nearer than
+    the final picture. One that was never asked about counts when all questions were asked.
     """
     if not row["won"]:
         return ()
-    trace = [(int(q), float(d)) for q, d in json.loads(row["trace"])]
+    trace = [(int(q), max(float(d), row["distance"])) for q, d in json.loads(row["trace"])]
     if not trace or row["distance"] < min(far for _, far in trace) - _ROUNDING:
         trace.append((int(row["queries"]), float(row["distance"])))
     return tuple(trace)

@@ -126,6 +126,16 @@ def test_wins_that_the_judge_took_back_are_no_success() -> None:
     assert asked.queries_to(0.02).tolist() == [300, np.inf, 400]
 
 
+def test_no_win_is_told_nearer_than_the_picture_that_the_judge_granted() -> None:
+    # A randomised model grants the luckiest of its wins only after they were carried outwards.
+    (asked,) = asked_of(
+        pa.Table.from_pylist([_row("a", [[10, 0.5], [300, 0.01], [400, 0.009]], distance=0.012)])
+    )
+    assert asked.distance_at(1000).tolist() == [0.012]
+    assert asked.queries_to(0.012).tolist() == [300]
+    assert asked.queries_to(0.01).tolist() == [np.inf]
+
+
 def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
     whole = [(q, 1 / q) for q in range(1, 5000)]
     thin = _thinned(whole)
