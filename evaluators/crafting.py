@@ -199,7 +199,7 @@ def check_budget(norm: Norm, eps: float) -> None:
         least = "1/255" if norm == "linf" else "0.3/255"
         raise SpecError(
             f"a file holds no change within {norm} {write_eps(eps)}, and "
-            f"pictures that travel are files; choose a budget of at least {least}"
+            f"pictures are sent as files; choose a budget of at least {least}"
         )
 
 

@@ -21,6 +21,7 @@ from onnxfr.attacks.decision.qeba import surrogate_basis
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
+from onnxfr.evaluators.crafting import check_budget
 from onnxfr.evaluators.games import (
     Games,
     blocks_of,
@@ -132,6 +133,8 @@ class Query(Evaluator):
         for norm in (each for each in self.norms if each in attack.norms):
             budgets = self.linf if norm == "linf" else self.l2
             for eps in budgets if attack.seeks == "any" else (None,):
+                if eps is not None and (self.quantise or self.jpeg is not None):
+                    check_budget(norm, eps)
                 for number, block in enumerate(blocks):
                     params: dict[str, Any] = {
                         "attack": attack.parameters(),

@@ -204,6 +204,19 @@ def test_gradient_attacks_are_refused(tmp_path: Path, toy_model: Path, toy_faces
         plan_run(_spec(toy_model, toy_faces, attacks=["bim"]), Context(tmp_path))
 
 
+@pytest.mark.parametrize("files", [{"quantise": True}, {"jpeg": 90}])
+def test_budgets_that_no_file_can_use_are_refused(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, files: dict[str, Any]
+) -> None:
+    fine = {"attacks": ["square"], "norms": ["linf"], "linf": ["0.5/255"]}
+    with pytest.raises(SpecError, match="a file holds no change"):
+        plan_run(_spec(toy_model, toy_faces, **fine, **files), Context(tmp_path))
+    plan_run(_spec(toy_model, toy_faces, **fine), Context(tmp_path))
+    # What decision attacks reach is measured; a distance nobody can reach is an answer, too.
+    asking = fine | {"attacks": ["rays"]}
+    plan_run(_spec(toy_model, toy_faces, **asking, **files), Context(tmp_path))
+
+
 def test_the_report_shows_what_questions_buy(
     tmp_path: Path, toy_model: Path, toy_faces: Path
 ) -> None:
