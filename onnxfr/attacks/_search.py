@@ -3,7 +3,8 @@
 ``robfr`` repeats RobFR's schedule: doubling from 16/255 and ten bisections, or for single-step
 attacks, whose success is not monotone in eps, a scan of 32 budgets and five bisections; every row
 takes part in every round. ``ours`` starts where the clean gradient points, aims by the margins
-(secant), counts every iterate that wins, and lets finished rows leave.
+(secant), counts every iterate that wins, and lets finished rows leave. Score attacks end at their
+first win, so that only its sign is known of a budget: there ``ours`` halves the bracket.
 """
 
 from __future__ import annotations
@@ -125,7 +126,11 @@ class _Search:
         window = self.oracle.attempt(rows, rules)
         made = self.attack.run(window, probe, rules, self.rng.take(rows))
         made = rules.project(probe.images, made)
-        return self.judge.score(made, rows).astype(np.float64)
+        margins = self.judge.score(made, rows).astype(np.float64)
+        if self.attack.access == Access.GRADIENT:
+            return margins
+        # Score attacks end at their first win: its margin tells nothing about the budget.
+        return np.where(margins > 0, 1.0, -1.0)
 
 
 def _robfr(search: _Search, first: float, single: bool) -> None:
@@ -229,8 +234,7 @@ class _Bracket:
 def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Floats]:
     probe, rows = search.probe, np.arange(len(search.probe))
     if settings.attack.access < Access.GRADIENT:
-        margins = search.judge.score(probe.images, rows).astype(np.float64)
-        return margins, np.full(len(rows), settings.first)
+        return np.full(len(rows), -1.0), np.full(len(rows), settings.first)
     margin, slope = search.oracle.gradient(search.oracle.tensor(probe.images))
     steepness = search.threat.slope(slope).clamp_min(1e-12)
     margins = margin.cpu().numpy().astype(np.float64)

@@ -60,6 +60,16 @@ def test_our_schedule_finds_robfrs_minima_with_a_third_of_the_gradients(tiny: On
         assert ours.gradients.mean() <= theirs.gradients.mean() / 3
 
 
+@pytest.mark.parametrize("name", ["square(steps=200)", "sign_hunter(steps=200)"])
+def test_a_score_attack_that_ends_at_its_first_win_is_searched_to_the_end(
+    tiny: OnnxModel, name: str
+) -> None:
+    theirs = minima(tiny, make_attack(f"smallest(schedule=robfr):{name}"), "linf")
+    ours = minima(tiny, make_attack(f"smallest:{name}"), "linf")
+    assert ours.won.all() and (ours.cost <= 1.25 * theirs.cost).all()
+    assert ours.queries.mean() < theirs.queries.mean()
+
+
 def test_robfrs_schedule_is_the_published_one(tiny: OnnxModel) -> None:
     bim = minima(tiny, SmallestBudget(BIM(), schedule="robfr"), "linf")
     runs = bim.gradients / 20
