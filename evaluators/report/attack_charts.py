@@ -9,7 +9,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.outcomes import GREY, Attacked
-from onnxfr.evaluators.report.svg import DASHES, SERIES, Axis, Chart, linear_axis, top_margin
+from onnxfr.evaluators.report.svg import Axis, Chart, line_style, linear_axis, top_margin
 from onnxfr.metrics.attack_success import success_curve
 from onnxfr.threat import write_eps
 
@@ -35,9 +35,9 @@ def budget_curves(groups: Sequence[Attacked]) -> Markup:
     budgets = np.linspace(0.0, max(largest, 0.1), _POINTS)
     for k, group in enumerate(groups):
         curve = success_curve(group.cost, budgets)
-        colour = SERIES[k % len(SERIES)]
+        colour, dash = line_style(k)
         chart.band(_points(budgets, curve.low), _points(budgets, curve.high), colour)
-        chart.line(_points(budgets, curve.asr), colour, DASHES[k % len(DASHES)], group.method)
+        chart.line(_points(budgets, curve.asr), colour, dash, group.method)
     return chart.render()
 
 
@@ -57,10 +57,10 @@ def step_curves(groups: Sequence[Attacked]) -> Markup:
     for k, group in enumerate(groups):
         when = group.column("gradients_to_win")
         curve = success_curve(np.where(np.isnan(when), np.inf, when), steps)
-        colour = SERIES[k % len(SERIES)]
+        colour, dash = line_style(k)
         chart.band(_points(steps, curve.low), _points(steps, curve.high), colour)
         name = f"{group.method} {write_eps(group.eps or 0.0)}"
-        chart.line(_points(steps, curve.asr), colour, DASHES[k % len(DASHES)], name)
+        chart.line(_points(steps, curve.asr), colour, dash, name)
     return chart.render()
 
 

@@ -17,13 +17,13 @@ from onnxfr.evaluators.report.corruption_numbers import (
     title_of,
 )
 from onnxfr.evaluators.report.svg import (
-    DASHES,
     GRID,
     INK,
     MUTED,
     SERIES,
     Axis,
     Chart,
+    line_style,
     linear_axis,
     text,
     top_margin,
@@ -58,7 +58,7 @@ def radar(sheets: Sequence[Sheet], title: str) -> Markup:
         *_wheel(methods, centre),
     ]
     for number, sheet in enumerate(sheets):
-        colour, dash = SERIES[number % len(SERIES)], DASHES[number % len(DASHES)]
+        colour, dash = line_style(number)
         values = [100 * sheet.mean_of(name) for name in methods]
         places = [_spoke(centre, k, len(methods), value) for k, value in enumerate(values)]
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -166,9 +166,9 @@ def _lines(title: str, rows: Sequence[tuple[str, list[tuple[float, float]]]]) ->
         top=top_margin(len(rows)) + 14 * (len(rows) > 1),
     )
     for number, (name, points) in enumerate(rows):
-        colour = SERIES[number % len(SERIES)]
+        colour, dash = line_style(number)
         label = name if len(rows) > 1 else ""
-        chart.line(points, colour, DASHES[number % len(DASHES)], label)
+        chart.line(points, colour, dash, label)
         for point in points:
             chart.dot(*point, colour, 3)
     return chart.render()

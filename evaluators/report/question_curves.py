@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from onnxfr.evaluators.report.svg import (
-    DASHES,
-    SERIES,
     Axis,
     Chart,
+    line_style,
     linear_axis,
     log_axis,
     top_margin,
@@ -108,7 +107,7 @@ def _draw(chart: Chart, curve: QuestionCurve, scale: float) -> None:
         [(x, scale * min(getattr(e, end), 1e9)) for x, e in known]
         for end in ("low", "value", "high")
     )
-    colour = SERIES[curve.style % len(SERIES)]
+    colour, dash = line_style(curve.style)
     if all(_bounded(e) for _, e in known):
         chart.band(low, high, colour)
-    chart.line(line, colour, DASHES[curve.style % len(DASHES)], curve.name)
+    chart.line(line, colour, dash, curve.name)

@@ -11,11 +11,10 @@ from scipy import special
 
 from onnxfr.evaluators.report.svg import (
     BLUE,
-    DASHES,
     ORANGE,
-    SERIES,
     Axis,
     Chart,
+    line_style,
     linear_axis,
     top_margin,
 )
@@ -84,7 +83,7 @@ def roc(runs: Sequence[Scored], names: Sequence[str]) -> Markup:
             for fmr, tar in zip(each.fmr.tolist(), each.tar.tolist(), strict=True)
         ]
         label = name if len(names) > 1 else ""
-        chart.line(points, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)], label)
+        chart.line(points, *line_style(number), label)
     return chart.render()
 
 
@@ -113,7 +112,7 @@ def det(runs: Sequence[Scored], names: Sequence[str]) -> Markup:
             (x, y) for x, y in zip(across.tolist(), down.tolist(), strict=True) if max(x, y) <= high
         ]
         label = name if len(names) > 1 else ""
-        chart.line(inside, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)], label)
+        chart.line(inside, *line_style(number), label)
     return chart.render()
 
 

@@ -18,8 +18,16 @@ INK, MUTED, GRID = "#1a1a1a", "#5a5a5a", "#e2e2e2"
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
 _LEGEND_ROW = 16
+_LEGEND_ROWS = 3
 _NARROW = 1e-9
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
+
+
+def line_style(number: int) -> tuple[str, str]:
+    """Return colour and dash of a chart's lines by number; the first 36 all differ."""
+    round_, colour = divmod(number, len(SERIES))
+    return SERIES[colour], DASHES[(colour + round_) % len(DASHES)]
+
 
 Point = tuple[float, float]
 
@@ -56,6 +64,10 @@ class Chart:
     _under: list[str] = field(default_factory=list)
     _over: list[str] = field(default_factory=list)
     _legend: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Grow by what a long legend needs, lest nothing be left of the frame."""
+        self.height += max(0, self.top - top_margin(2 * _LEGEND_ROWS))
 
     def at(self, x: float, y: float) -> Point:
         """Return the place of a value, kept inside the frame."""

@@ -167,6 +167,22 @@ def test_an_attack_keeps_its_colour_and_labels_stay_inside() -> None:
     assert last is not None and float(last[1]) + 3.4 * len("10,000") <= 440
 
 
+def test_many_attacks_are_told_apart_and_leave_the_frame_its_height() -> None:
+    estimate = Estimate(0.5, 0.2, 0.8, 10, "wilson")
+    points = [(10, estimate), (10_000, estimate)]
+
+    def drawn(attacks: int) -> tuple[set[tuple[str, str]], float]:
+        curves = [QuestionCurve(f"attack{k}", k, points) for k in range(attacks)]
+        chart = str(success_chart("Won", curves))
+        lines = re.findall(r'stroke="(#\w+)" stroke-width="2"( stroke-dasharray="[^"]*")?', chart)
+        left = re.findall(r'<line x1="56.0" y1="([0-9.]+)" x2="56.0" y2="([0-9.]+)"', chart)[-1]
+        return set(lines), float(left[0]) - float(left[1])
+
+    few, many = drawn(6), drawn(30)
+    assert len(few[0]) == 6 and len(many[0]) == 30
+    assert many[1] == few[1]
+
+
 @pytest.mark.parametrize("eps", [8 / 255, 1 / 16, 0.0123])
 def test_a_budget_of_many_digits_has_its_chart_and_its_exact_place(eps: float) -> None:
     close = [[10, 0.5], [40, eps]]
