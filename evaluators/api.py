@@ -64,7 +64,7 @@ class Api(Evaluator):
     """
 
     name: ClassVar[str] = "api"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     asks_services: ClassVar[bool] = True
 
     attacks: tuple[str, ...] = ("evolutionary",)

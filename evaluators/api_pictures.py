@@ -13,6 +13,7 @@ from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import PairSet
 from onnxfr.errors import DataError
 from onnxfr.evaluators.games import people_of
+from onnxfr.probe import framed
 from onnxfr.rng import RowRng
 from onnxfr.types import Images
 
@@ -99,7 +100,8 @@ def pool_of(
 ) -> tuple[Images | None, NDArray[np.int32]]:
     """Return whole pictures of different people, whatever pairs share a cell, and whose they are.
 
-    There are two more than wanted, since nobody is offered the two people of a pair.
+    All are of one shape, fitted into its frame where theirs is another. There are two more than
+    wanted, since nobody is offered the two people of a pair.
     """
     people = people_of(pairs)
     luck = RowRng(seed, [image.id for image in pairs.images], "pool").uniform(0.0, 1.0, (1,))
@@ -113,7 +115,6 @@ def pool_of(
             picture = to_images([load_pixels(source)])[0]
         except DataError:
             continue
-        if picture.shape == shape:
-            found[person] = picture
+        found[person] = framed(picture, shape[1:])
     owners = np.array(list(found), dtype=np.int32)
     return (np.stack(list(found.values())) if found else None), owners

@@ -107,6 +107,25 @@ def _check_images(name: str, images: Images) -> None:
         raise DataError(f"{name} must lie in [0, 1] without NaN; divide bytes by 255")
 
 
+def framed(picture: Images, size: tuple[int, ...]) -> Images:
+    """Return a picture ``(3, H, W)`` as large as it fits into another size, on black around it.
+
+    The proportions of a face tell who it is: they are kept.
+    """
+    if picture.shape[1:] == size:
+        return picture
+    (height, width), (rows, columns) = picture.shape[1:], size
+    scale = min(rows / height, columns / width)
+    inner = max(1, round(scale * height)), max(1, round(scale * width))
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    scaled = cv2.resize(picture.transpose(1, 2, 0), inner[::-1], interpolation=how)
+    top, left = (rows - inner[0]) // 2, (columns - inner[1]) // 2
+    whole = np.zeros((3, *size), dtype=np.float32)
+    # Interpolation may leave [0, 1] by a rounding error.
+    whole[:, top : top + inner[0], left : left + inner[1]] = scaled.transpose(2, 0, 1).clip(0, 1)
+    return whole
+
+
 def to_array(images: Images | torch.Tensor) -> Images:
     """Return pictures as the float32 arrays that onnxruntime takes."""
     if isinstance(images, torch.Tensor):

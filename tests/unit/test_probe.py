@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxfr.errors import DataError
-from onnxfr.probe import Probe, round8
+from onnxfr.probe import Probe, framed, round8
 
 
 def make(rows: int = 3) -> Probe:
@@ -59,3 +59,21 @@ def test_rounding_to_8_bits_gives_multiples_of_a_grey_level() -> None:
     rounded = round8(make().images)
     assert rounded.dtype == np.float32
     np.testing.assert_allclose(rounded * 255, np.round(rounded * 255), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "inside"),
+    [
+        ((6, 8), (slice(0, 6), slice(0, 8))),
+        ((6, 12), (slice(0, 6), slice(2, 10))),
+        ((20, 16), (slice(4, 16), slice(0, 16))),
+        ((4, 4), (slice(0, 3), slice(0, 4))),
+    ],
+)
+def test_a_picture_keeps_its_proportions_in_another_frame(
+    size: tuple[int, int], inside: tuple[slice, slice]
+) -> None:
+    whole = framed(np.ones((3, 6, 8), np.float32), size)
+    assert whole.shape == (3, *size) and whole.dtype == np.float32
+    assert (whole[:, *inside] == 1).all()
+    assert whole.sum() == whole[:, *inside].size

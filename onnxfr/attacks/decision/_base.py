@@ -1,9 +1,10 @@
 """What the yes-or-no attacks share: one pair's game, its start, the way back to the boundary.
 
 A start is a picture that wins. In this order are tried: the probe's own start (say a transfer
-example), the reference, the pool's faces of other people from the nearest to the farthest, uniform
-noise. The order serves both goals: whoever impersonates wins with the reference at once, whoever
-dodges loses one question on it. A pair without a start ends there, not won, its questions charged.
+example), the reference (fitted into the frame of the picture, where it has another size), the
+pool's faces of other people from the nearest to the farthest, uniform noise. The order serves both
+goals: whoever impersonates wins with the reference at once, whoever dodges loses one question on
+it. A pair without a start ends there, not won, its questions charged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
 from onnxfr.attacks.base import Attack
 from onnxfr.errors import AttackError
 from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe
+from onnxfr.probe import Probe, framed
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Images, Norm
@@ -181,8 +182,8 @@ def candidates(game: Game) -> Iterator[Picture]:
     if game.start is not None and not np.array_equal(game.start, game.clean):
         yield game.start
     shape = game.clean.shape
-    if game.reference is not None and game.reference.shape == shape:
-        yield game.reference
+    if game.reference is not None:
+        yield framed(game.reference, shape[1:])
     if game.pool is not None and game.pool.shape[1:] == shape:
         far = np.square(game.pool - game.clean).sum(axis=(1, 2, 3))
         # So is that of the clean picture under another name.

@@ -73,6 +73,12 @@ def test_starts_are_tried_in_their_order() -> None:
     assert isinstance(found, np.ndarray) and found.std() > 0.2
 
 
+def test_a_reference_of_another_size_is_a_start_too() -> None:
+    reference = np.full((3, 2 * SHAPE[1], SHAPE[2]), 0.2, np.float32)
+    first = next(candidates(flat_game(reference=reference)))
+    assert first.shape == SHAPE and first.max() == np.float32(0.2)
+
+
 def test_faces_of_the_pairs_own_people_and_the_clean_picture_are_never_asked_about() -> None:
     pool = np.stack([np.full(SHAPE, value, np.float32) for value in (0.9, 0.6, 0.5, 0.0)])
     game = flat_game(pool=pool, strangers=np.array([True, False, True, True]))

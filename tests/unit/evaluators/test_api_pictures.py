@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import pytest
 from toy_faces import make_faces
 
@@ -23,6 +24,16 @@ def test_the_owners_of_the_pool_are_known_as_the_pairs_people_are(tmp_path: Path
         pictures = {each.left_identity, each.right_identity}
         assert len(own) <= len(pictures)
         assert (each.people[0] == each.people[1]) == each.same == (len(pictures) == 1)
+
+
+def test_strangers_of_any_size_are_offered_in_the_frame_of_the_probe(tmp_path: Path) -> None:
+    context, faces = Context(tmp_path / "cache"), make_faces(tmp_path / "faces", 24, 2)
+    for number, path in enumerate(sorted(faces.rglob("*.png"))):
+        picture = cv2.imread(str(path))
+        cv2.imwrite(str(path), cv2.resize(picture, (100 + number, 130 - number)))
+    pairs = context.pairs(context.describe(f"folder:{faces}"))
+    pool, owners = pool_of(pairs, (3, 90, 110), seed=1)
+    assert pool is not None and pool.shape == (18, 3, 90, 110) and len(owners) == 18
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(10**9, [6]), (50_000, [1] * 6), (60_000, [2] * 3)])
