@@ -100,16 +100,17 @@ def pool_of(
 ) -> tuple[Images | None, NDArray[np.int32]]:
     """Return whole pictures of different people, whatever pairs share a cell, and whose they are.
 
-    All are of one shape, fitted into its frame where theirs is another. There are two more than
-    wanted, since nobody is offered the two people of a pair.
+    All are of one shape, fitted into its frame where theirs is another, and large ones are fewer.
+    There are two more than wanted, since nobody is offered the two people of a pair.
     """
     people = people_of(pairs)
+    wanted = 2 + max(1, min(_POOL, MOST_PIXELS // (shape[1] * shape[2]) - 2))
     luck = RowRng(seed, [image.id for image in pairs.images], "pool").uniform(0.0, 1.0, (1,))
     found: dict[int, Images] = {}
     for index in np.argsort(luck[:, 0], kind="stable")[:_TRIED]:
         source = pairs.images[index]
         person = int(people[index])
-        if person in found or len(found) == _POOL + 2:
+        if person in found or len(found) == wanted:
             continue
         try:
             picture = to_images([load_pixels(source)])[0]

@@ -36,6 +36,17 @@ def test_strangers_of_any_size_are_offered_in_the_frame_of_the_probe(tmp_path: P
     assert pool is not None and pool.shape == (18, 3, 90, 110) and len(owners) == 18
 
 
+@pytest.mark.parametrize(("most", "faces"), [(10**9, 18), (10 * 112 * 112, 10), (1, 3)])
+def test_large_strangers_are_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, faces: int
+) -> None:
+    context, place = Context(tmp_path / "cache"), make_faces(tmp_path / "faces", 24, 2)
+    pairs = context.pairs(context.describe(f"folder:{place}"))
+    monkeypatch.setattr(api_pictures, "MOST_PIXELS", most)
+    pool, _ = pool_of(pairs, (3, 112, 112), seed=1)
+    assert pool is not None and len(pool) == faces
+
+
 @pytest.mark.parametrize(("most", "sizes"), [(10**9, [6]), (50_000, [1] * 6), (60_000, [2] * 3)])
 def test_large_pictures_are_held_in_portions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, sizes: list[int]
