@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnxfr.errors import MetricError
 from onnxfr.metrics._checks import Bools, Floats, Ints, flags, fraction, vector
 from onnxfr.metrics.intervals import Estimate, rate
-from onnxfr.metrics.thresholds import Resolution, Threshold, rate_label, resolution
+from onnxfr.metrics.thresholds import Resolution, Threshold, resolution
 
 Vectors = NDArray[np.float32]
 
@@ -246,9 +246,7 @@ def dir_at_fpir(
     limit = float(alarms[alarms.size - 1 - int(target * alarms.size + 1e-9)])
     if not np.isfinite(limit):
         raise MetricError("too many non-mated probes were rejected to set a threshold")
-    threshold = Threshold(
-        limit, f"{data}@fpir={rate_label(target)}", target, resolution(target, alarms.size)
-    )
+    threshold = Threshold.at_rate(limit, f"{data}@fpir", target, alarms.size)
     return IdentificationPoint(
         target=target,
         threshold=threshold,

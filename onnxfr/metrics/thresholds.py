@@ -58,6 +58,17 @@ class Threshold:
         """Return the cosine threshold of a squared-distance one."""
         return cls(distance_to_cosine(distance), origin)
 
+    @classmethod
+    def at_rate(cls, value: float, rate: str, target: float, impostors: int) -> Threshold:
+        """Return the threshold at a rate, say ``lfw@fmr``, seen on so many impostors.
+
+        Where they are too few, the origin says so: it stands beside every number, and the rate
+        alone would claim what nobody has seen.
+        """
+        found = resolution(target, impostors)
+        flag = f"~{found}" if found is Resolution.UNRESOLVED else ""
+        return cls(value, f"{rate}={rate_label(target)}{flag}", target, found)
+
     @property
     def distance(self) -> float:
         """The same threshold on the squared distance of unit embeddings."""
@@ -122,9 +133,7 @@ def threshold_at_fmr(
     value = float(np.partition(impostor, impostor.size - 1 - allowed)[impostor.size - 1 - allowed])
     if not math.isfinite(value):
         value = float(np.nextafter(values[np.isfinite(values)].min(), -np.inf))
-    return Threshold(
-        value, f"{data}@fmr={rate_label(target)}", target, resolution(target, impostor.size)
-    )
+    return Threshold.at_rate(value, f"{data}@fmr", target, impostor.size)
 
 
 def threshold_at_eer(

@@ -133,7 +133,7 @@ def test_each_rule_has_its_own_threshold() -> None:
         if each.metric == "accuracy" and each.condition == "severity=1"
     }
     assert by_rule["fmr"].value == pytest.approx(0.5)
-    assert by_rule["fmr"].threshold_origin == "d@fmr=1e-1"
+    assert by_rule["fmr"].threshold_origin == "d@fmr=1e-1~unresolved"
     assert by_rule["oracle"].value == 1.0
     assert by_rule["oracle"].threshold_origin == "d@oracle"
     assert by_rule["kfold4"].value == 1.0

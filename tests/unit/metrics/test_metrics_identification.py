@@ -87,7 +87,7 @@ def test_rates_by_hand() -> None:
     assert ident.fpir(found, 0.1).value == 1.0
     point = ident.dir_at_fpir(found, 0.5, data="toy")
     assert point.threshold.value == pytest.approx(0.2)
-    assert point.threshold.origin == "toy@fpir=5e-1"
+    assert point.threshold.origin == "toy@fpir=5e-1~unresolved"
     assert point.dir.value == pytest.approx(1 / 3)
     assert point.fpir.value == 0.5
     assert point.resolution is Resolution.UNRESOLVED

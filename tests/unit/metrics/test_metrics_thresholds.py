@@ -102,7 +102,7 @@ def test_needed_impostors_are_whole_numbers_without_float_dust() -> None:
 
 def test_threshold_at_fmr_needs_no_genuine_pairs() -> None:
     found = threshold_at_fmr([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 0], 0.25, data="toy")
-    assert (found.value, found.origin, found.target) == (0.3, "toy@fmr=2.5e-1", 0.25)
+    assert (found.value, found.origin, found.target) == (0.3, "toy@fmr=2.5e-1~unresolved", 0.25)
     with pytest.raises(MetricError, match="impostor"):
         threshold_at_fmr([0.1], [1], 0.25)
     with pytest.raises(MetricError, match="impostor"):
@@ -122,3 +122,13 @@ def test_threshold_at_eer_separates_what_is_separable() -> None:
         threshold_at_eer([0.1, 0.2], [1, 1])
     with pytest.raises(MetricError, match="scored"):
         threshold_at_eer([0.1, 0.2], [1, 0], rejected=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("impostors", "origin"), [(299, "toy@fmr=1e-2~unresolved"), (300, "toy@fmr=1e-2")]
+)
+def test_an_origin_claims_no_rate_that_the_impostors_cannot_show(
+    impostors: int, origin: str
+) -> None:
+    scores = np.linspace(-1, 1, impostors)
+    assert threshold_at_fmr(scores, np.zeros(impostors), 1e-2, data="toy").origin == origin

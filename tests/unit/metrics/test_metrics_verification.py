@@ -151,7 +151,7 @@ def test_operating_points_by_hand() -> None:
     assert v.zero_fmr(SCORES, SAME).value == pytest.approx(1 / 3)
     point = v.at_fmr(SCORES, SAME, 0.2, data="toy")
     assert point.threshold.value == 0.3
-    assert point.threshold.origin == "toy@fmr=2e-1"
+    assert point.threshold.origin == "toy@fmr=2e-1~unresolved"
     assert (point.fmr.value, point.fnmr.value, point.tar.value) == (0.2, 0.0, 1.0)
     assert point.resolution is Resolution.UNRESOLVED
     assert v.fmr100(SCORES, SAME) == v.fmr1000(SCORES, SAME) == v.zero_fmr(SCORES, SAME)
