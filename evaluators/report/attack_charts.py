@@ -30,7 +30,7 @@ def budget_curves(groups: Sequence[Attacked]) -> Markup:
         "intervals, the start is the share wrong without an attack.",
         linear_axis(f"{NORMS[first.norm]}, grey levels", 0.0, max(largest, 0.1)),
         _SHARE,
-        top=top_margin(len(groups)),
+        top=top_margin([group.method for group in groups]),
     )
     budgets = np.linspace(0.0, max(largest, 0.1), _POINTS)
     for k, group in enumerate(groups):
@@ -44,6 +44,7 @@ def budget_curves(groups: Sequence[Attacked]) -> Markup:
 def step_curves(groups: Sequence[Attacked]) -> Markup:
     """Return success over gradients asked at fixed budgets: whether the attack had converged."""
     first = groups[0]
+    names = [f"{group.method} {write_eps(group.eps or 0.0)}" for group in groups]
     most = max(float(group.column("gradients").max()) for group in groups)
     chart = Chart(
         f"{GOALS[first.goal]}: success over steps, {first.norm}",
@@ -51,7 +52,7 @@ def step_curves(groups: Sequence[Attacked]) -> Markup:
         "that had not converged.",
         linear_axis("gradients asked per pair", 0.0, max(most, 1.0), 0),
         _SHARE,
-        top=top_margin(len(groups)),
+        top=top_margin(names),
     )
     steps = np.arange(0.0, most + 1)
     for k, group in enumerate(groups):
@@ -59,8 +60,7 @@ def step_curves(groups: Sequence[Attacked]) -> Markup:
         curve = success_curve(np.where(np.isnan(when), np.inf, when), steps)
         colour, dash = line_style(k)
         chart.band(_points(steps, curve.low), _points(steps, curve.high), colour)
-        name = f"{group.method} {write_eps(group.eps or 0.0)}"
-        chart.line(_points(steps, curve.asr), colour, dash, name)
+        chart.line(_points(steps, curve.asr), colour, dash, names[k])
     return chart.render()
 
 

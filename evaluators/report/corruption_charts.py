@@ -123,7 +123,7 @@ def category_bars(sheets: Sequence[Sheet]) -> Markup:
             tuple((k + 0.5, _short(title)) for k, title in enumerate(titles)),
         ),
         y=linear_axis("clean accuracy lost (RCE), %", min(0.0, *ends), max(1.0, *ends) * 1.05),
-        top=top_margin(len(sheets)) + 14 * (len(sheets) > 1),
+        top=top_margin([sheet.model for sheet in sheets]) + 14 * (len(sheets) > 1),
     )
     width = 0.8 / len(sheets)
     for number, (sheet, row) in enumerate(zip(sheets, rows, strict=True)):
@@ -163,7 +163,7 @@ def _lines(title: str, rows: Sequence[tuple[str, list[tuple[float, float]]]]) ->
         description=f"Accuracy over severities: {told}.",
         x=Axis("severity", levels[0], levels[-1], tuple((x, f"{x:g}") for x in levels)),
         y=linear_axis("accuracy, %", min(_FLOOR, math.floor(lowest / 5) * 5), 100.0),
-        top=top_margin(len(rows)) + 14 * (len(rows) > 1),
+        top=top_margin([name for name, _ in rows]) + 14 * (len(rows) > 1),
     )
     for number, (name, points) in enumerate(rows):
         colour, dash = line_style(number)

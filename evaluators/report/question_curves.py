@@ -41,7 +41,7 @@ def success_chart(title: str, curves: Sequence[QuestionCurve]) -> Markup:
         description="Share of pairs won against the number of questions, with 95 % bands.",
         x=_questions(curves),
         y=linear_axis("pairs won, %", 0.0, 100.0),
-        top=top_margin(len(curves)),
+        top=top_margin([curve.name for curve in curves]),
     )
     for curve in curves:
         _draw(chart, curve, 100.0)
@@ -56,7 +56,7 @@ def distance_chart(title: str, curves: Sequence[QuestionCurve], norm: str) -> Ma
         description="Median distance of the closest win, in grey levels, with 95 % bands.",
         x=_questions(curves),
         y=linear_axis(_CHANGES[norm], 0.0, max(seen, default=1.0) * 1.15),
-        top=top_margin(len(curves)),
+        top=top_margin([curve.name for curve in curves]),
     )
     for curve in curves:
         _draw(chart, curve, 1.0)

@@ -73,7 +73,7 @@ def roc(runs: Sequence[Scored], names: Sequence[str]) -> Markup:
             tuple((k, "1" if k == 0 else f"1e{k}") for k in range(lowest, 1)),
         ),
         y=linear_axis("genuine accepted, %", bottom * 100, 100.0),
-        top=top_margin(len(names)),
+        top=top_margin(names),
     )
     resolved = math.log10(3 / max(each.impostor for each in curves))
     chart.shade(lowest, resolved, "too few pairs")
@@ -103,7 +103,7 @@ def det(runs: Sequence[Scored], names: Sequence[str]) -> Markup:
         "lower left corner is better.",
         x=Axis("false match rate, %", low, high, ticks),
         y=Axis("false non-match rate, %", low, high, ticks),
-        top=top_margin(len(names)),
+        top=top_margin(names),
     )
     chart.line([(low, low), (high, high)], "#9a9a9a", "1 4")
     for number, (each, name) in enumerate(zip(curves, names, strict=True)):

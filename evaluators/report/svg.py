@@ -17,8 +17,11 @@ from markupsafe import Markup
 INK, MUTED, GRID = "#1a1a1a", "#5a5a5a", "#e2e2e2"
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
-_LEGEND_ROW = 16
+_LEGEND_TOP, _LEGEND_ROW, _LEGEND_ROOM = 34, 16, 420.0
 _LEGEND_ROWS = 3
+"""What a chart has room for without growing."""
+_LONGEST = 55
+"""Letters of a label that fit into a row of its own."""
 _NARROW = 1e-9
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
 
@@ -67,7 +70,7 @@ class Chart:
 
     def __post_init__(self) -> None:
         """Grow by what a long legend needs, lest nothing be left of the frame."""
-        self.height += max(0, self.top - top_margin(2 * _LEGEND_ROWS))
+        self.height += max(0, self.top - _LEGEND_TOP - _LEGEND_ROW * (_LEGEND_ROWS - 1))
 
     def at(self, x: float, y: float) -> Point:
         """Return the place of a value, kept inside the frame."""
@@ -195,20 +198,37 @@ class Chart:
 
     def _key(self) -> list[str]:
         parts = []
-        rows = [self._legend[at : at + 2] for at in range(0, len(self._legend), 2)]
-        for number, row in enumerate(rows):
+        for number, row in enumerate(_legend_rows([label for label, _, _ in self._legend])):
             across, down = float(self.width - self.right), 25 + _LEGEND_ROW * number
-            for label, colour, dash in reversed(row):
-                name = label if len(label) <= 24 else f"{label[:23]}…"
-                across -= 7.0 * len(name) + 30
+            for place in reversed(row):
+                label, colour, dash = self._legend[place]
+                name = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+                across -= _legend_width(name)
                 parts.append(_swatch(across, down, colour, dash))
                 parts.append(text(across + 20, down + 4, name, size=11.5))
         return parts
 
 
-def top_margin(names: int) -> int:
-    """Return the room a chart needs above its frame for a legend of so many names."""
-    return 34 + _LEGEND_ROW * max(0, (names + 1) // 2 - 1)
+def top_margin(labels: Sequence[str]) -> int:
+    """Return the room a chart needs above its frame for a legend of these labels."""
+    return _LEGEND_TOP + _LEGEND_ROW * max(0, len(_legend_rows(labels)) - 1)
+
+
+def _legend_rows(labels: Sequence[str]) -> list[list[int]]:
+    """Return the places of labels in rows: two in each where both fit, in their order."""
+    rows: list[list[int]] = []
+    for place, label in enumerate(labels):
+        last = rows[-1] if rows else []
+        room = _LEGEND_ROOM - _legend_width(label)
+        if len(last) == 1 and _legend_width(labels[last[0]]) <= room:
+            last.append(place)
+        else:
+            rows.append([place])
+    return rows
+
+
+def _legend_width(label: str) -> float:
+    return 7.0 * len(label) + 30
 
 
 def widened(low: float, high: float) -> Point:

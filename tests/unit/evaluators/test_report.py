@@ -17,7 +17,7 @@ from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.summary import FIELDS, source_name, summary_schema
-from onnxfr.evaluators.report.svg import Chart, linear_axis, thin
+from onnxfr.evaluators.report.svg import Chart, linear_axis, thin, top_margin
 from onnxfr.evaluators.report.write import read_content, write_report
 from onnxfr.runs.store import RunStore
 
@@ -238,3 +238,21 @@ def test_groups_of_people_get_their_table(tmp_path: Path, toy_model: Path, toy_f
     assert "toy (flip)" in html
     frr = [r for r in content.results() if r.metric == "frr" and r.condition == "group=south"]
     assert len(frr) == 1 and frr[0].n > 0
+
+
+def test_a_legend_has_room_for_long_names() -> None:
+    names = ["bim", "surfree (primed by sface)", "surfree (primed by edgeface_xxs)", "y" * 60]
+    assert top_margin([]) == top_margin(names[:2]) == 34
+    top = top_margin(names)
+    chart = Chart("t", "d", linear_axis("x", 0, 1), linear_axis("y", 0, 1), top=top)
+    for name in names:
+        chart.line([(0, 0), (1, 1)], "red", label=name)
+    drawn = chart.render()
+    assert all(f">{name}</text>" in drawn for name in names[:3]) and "y…</text>" in drawn
+    places = [
+        (float(x), float(y))
+        for x, y, label in re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)<', drawn)
+        if label in names or "…" in label
+    ]
+    assert len({y for _, y in places}) == 3 and max(y for _, y in places) < top
+    assert min(x for x, _ in places) > 0
