@@ -79,7 +79,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     400: _refused("The body does not hold two pictures."),
     401: _refused("The API key is missing or unknown."),
     403: _refused("The client is refused: its questions look like an attack."),
-    408: _refused("The body did not arrive in time."),
+    408: _refused("The head or the body did not arrive in time."),
     413: _refused("The body is larger than the service takes."),
     415: _refused("Neither JSON nor multipart."),
     421: _refused("A service without keys was asked under another name than this machine's own."),
@@ -87,6 +87,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     429: _refused(
         "The rate, daily quota or share of waiting requests of this key is used up.", _RETRY
     ),
+    431: _refused("The head is larger than the service takes."),
     500: _refused("The model could not be run; nothing was judged."),
     503: _refused("Too many requests are waiting, or the service is ending.", _RETRY),
 }

@@ -33,6 +33,7 @@ def serve(
         import uvicorn
 
         from onnxfr.service.app import build_app
+        from onnxfr.service.connections import Connection
     except ModuleNotFoundError as missing:
         raise MissingExtra(missing.name or "fastapi", "serve") from None
     if not is_loopback(host) and not settings.keys:
@@ -46,6 +47,7 @@ def serve(
     log_to_stderr()
     config = uvicorn.Config(
         build_app(verifier, settings),
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="on",

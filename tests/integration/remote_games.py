@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -76,9 +76,9 @@ def served_here(model: FRModel, threshold: float, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(app: FastAPI, port: int) -> Iterator[None]:
+def running(app: FastAPI, port: int, **options: Any) -> Iterator[None]:
     """Run an application in a thread of this process."""
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
