@@ -19,8 +19,8 @@ from email.utils import parsedate_to_datetime
 
 from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import CallsSpent
-from onnxfr.models.remote.adapter import Adapter
-from onnxfr.models.remote.filling import Ready, make_request
+from onnxfr.models.remote.adapter import Adapter, Step
+from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import (
     Kind,
@@ -156,7 +156,7 @@ class Asker:
         """Take the steps of a question, counting in ``used`` the calls that may be paid for."""
         values = {**self._shared, **question.values}
         for step in self.adapter.steps[:-1]:
-            status, body = self._send(make_request(step, values, time.time()), used)
+            status, body = self._send(step, values, used)
             content = parse(body)
             refused = find_rejection(self.adapter, status, content)
             if refused is not None:
@@ -167,12 +167,14 @@ class Asker:
                 if not found(value):
                     return Verdict(Kind.REJECTED, detail=f"no {name}")
                 values[f"captured.{name}"] = plain(value)
-        status, body = self._send(make_request(self.adapter.steps[-1], values, time.time()), used)
+        status, body = self._send(self.adapter.steps[-1], values, used)
         return read_answer(self.adapter, status, body)
 
-    def _send(self, request: Ready, used: list[int]) -> tuple[int, bytes]:
+    def _send(self, step: Step, values: Values, used: list[int]) -> tuple[int, bytes]:
         self._check_away()
-        self._sender.wait_turn(request)
+        self._sender.wait_turn()
+        # Not before its turn: signatures name the time, and services take none that is old.
+        request = make_request(step, values, time.time())
         used[0] += 1
         try:
             given = self._sender.send(request)

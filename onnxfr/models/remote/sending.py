@@ -73,14 +73,12 @@ class Sender:
         except httpx.InvalidURL as bad:
             raise NeverSent(f"the adapter's address is none: {bad}; correct it") from None
 
-    def wait_turn(self, request: Ready) -> None:
+    def wait_turn(self) -> None:
         """Wait until a request may leave.
 
         Raises:
-            NeverSent: it would go where nobody has allowed it to go.
             Stopped: nothing may leave any more.
         """
-        self._check_host(request)
         while True:
             with self._turn:
                 now = time.monotonic()
@@ -102,8 +100,9 @@ class Sender:
 
         Raises:
             TryAgain: there was no answer.
-            NeverSent: HTTP has no form for this request.
+            NeverSent: HTTP has no form for this request, or nobody has allowed its way.
         """
+        self._check_host(request)
         web = self._httpx
         try:
             with self._client.stream(

@@ -21,8 +21,9 @@ from toy_service import KEY, Reply, adapter_of, pictures, serving
 
 from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import UNASKED, CallsSpent
-from onnxfr.models.remote.adapter import Adapter
-from onnxfr.models.remote.asking import retry_after
+from onnxfr.models.remote.adapter import Adapter, Step
+from onnxfr.models.remote.asking import Values, retry_after
+from onnxfr.models.remote.filling import Ready, make_request
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, Verdict
 
@@ -220,6 +221,23 @@ def test_a_service_that_wants_to_be_left_alone_for_long_is_asked_nothing_more(
             with pytest.raises(RemoteError, match=r"asks to wait (9000|8999) s .*429"):
                 ask(model, 2)
     assert len(service.calls) == 1 and model.journal.spent == 0
+
+
+def test_a_signature_tells_the_time_at_which_its_request_leaves(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[float] = []
+
+    def note(step: Step, values: Values, clock: float) -> Ready:
+        signed.append(clock)
+        return make_request(step, values, clock)
+
+    monkeypatch.setattr("onnxfr.models.remote.asking.make_request", note)
+    with serving(lambda _: Reply()) as service:
+        model = open_model(adapter_of(service.url, pace="concurrency = 4\nper_second = 4"))
+        ask(model, 4)
+    # Four threads at once, a quarter of a second apart.
+    assert np.diff(sorted(signed)).min() > 0.15 and len(signed) == 4
 
 
 def test_no_answer_is_told_with_its_reason(open_model: Callable[..., RemoteModel]) -> None:
