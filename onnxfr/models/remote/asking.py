@@ -181,7 +181,8 @@ class Asker:
         except NeverSent:
             used[0] -= 1
             raise
-        check_given(self.adapter, given.status, given.content, retry_after(given.retry_after))
+        wait = retry_after(given.retry_after, given.date)
+        check_given(self.adapter, given.status, given.content, wait)
         if given.problem:
             check_status(self.adapter, given.status, given.problem.encode())
             raise Unusable(given.problem)
@@ -219,16 +220,25 @@ class Asker:
         )
 
 
-def retry_after(text: str | None) -> float | None:
-    """Return the seconds a Retry-After header asks for, in either of its forms."""
+def retry_after(text: str | None, date: str | None = None) -> float | None:
+    """Return the seconds a Retry-After header asks for, in either of its forms.
+
+    A moment is counted from the service's own ``date``: this machine's clock may be another's.
+    """
     if text is None:
         return None
     if text.strip().isdecimal():
         return float(text)
+    moment = _moment(text)
+    if moment is None:
+        return None
+    now = None if date is None else _moment(date)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+def _moment(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

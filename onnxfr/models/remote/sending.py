@@ -37,6 +37,7 @@ class Given:
     status: int
     content: bytes
     retry_after: str | None
+    date: str | None
     problem: str = ""
 
 
@@ -109,8 +110,8 @@ class Sender:
                 request.method, request.url, headers=request.headers, content=request.content
             ) as answer:
                 content, problem = _read(answer)
-                wait = answer.headers.get("retry-after")
-                return Given(answer.status_code, content, wait, problem)
+                wait, date = (answer.headers.get(name) for name in ("retry-after", "date"))
+                return Given(answer.status_code, content, wait, date, problem)
         except (web.LocalProtocolError, web.UnsupportedProtocol, UnicodeEncodeError) as error:
             # Not its text: that would show the header, and with it the key.
             raise NeverSent(

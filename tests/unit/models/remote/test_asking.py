@@ -263,3 +263,17 @@ def test_a_time_to_wait_is_a_number_a_date_or_nothing() -> None:
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     for none in (None, "", "soon", "-5", "\u00b2", "Wed, 99 Oct 2026 07:28:00 GMT"):
         assert retry_after(none) is None
+
+
+def test_a_date_to_wait_for_is_counted_by_the_services_own_clock(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    now = datetime.now(UTC) + timedelta(hours=3)
+    date, later = (format_datetime(now + timedelta(seconds=k), usegmt=True) for k in (0, 2))
+    assert retry_after(later, date) == 2
+    assert (retry_after(later, "no date") or 0) > 3600
+    busy = Reply({}, 429, {"Date": date, "Retry-After": later})
+    with serving(lambda number: busy if number == 1 else Reply()) as service:
+        begin = time.monotonic()
+        (verdict,) = ask(open_model(adapter_of(service.url)))
+    assert verdict is not None and verdict.match and time.monotonic() - begin > 1.9

@@ -56,7 +56,7 @@ def serving(say: Callable[[int], Reply], host: str = "127.0.0.1") -> Iterator[Se
                 number = len(service.calls)
             reply = say(number)
             body = reply.body()
-            self.send_response(reply.status)
+            self.send_response_only(reply.status)
             for name, value in {**reply.headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
