@@ -115,6 +115,7 @@ class Pace(_Part):
     per_second: float | None = Field(default=None, gt=0)
     concurrency: int = Field(default=4, ge=1, le=256)
     timeout: float = Field(default=30.0, gt=0)
+    """Seconds in which a connection is made, an answer begins, and then ends."""
     retries: int = Field(default=5, ge=0, le=20)
     patience: float = Field(default=120.0, ge=0)
     """The longest Retry-After that is waited for instead of giving up until the next run."""

@@ -67,7 +67,7 @@ class Sender:
             headers={"Accept-Encoding": "identity"},
             trust_env=not all(is_loopback(host) for host in hosts),
         )
-        self._rate, self._stopping = pace.per_second, stopping
+        self._rate, self._timeout, self._stopping = pace.per_second, pace.timeout, stopping
         self._turn, self._next = threading.Lock(), 0.0
         try:
             self._hosts = {httpx.URL(scheme="https", host=host).raw_host for host in hosts}
@@ -109,7 +109,7 @@ class Sender:
             with self._client.stream(
                 request.method, request.url, headers=request.headers, content=request.content
             ) as answer:
-                content, problem = _read(answer)
+                content, problem = _read(answer, time.monotonic() + self._timeout)
                 wait, date = (answer.headers.get(name) for name in ("retry-after", "date"))
                 return Given(answer.status_code, content, wait, date, problem)
         except (web.LocalProtocolError, web.UnsupportedProtocol, UnicodeEncodeError) as error:
@@ -144,10 +144,15 @@ class Sender:
             )
 
 
-def _read(answer: Any) -> tuple[bytes, str]:
-    """Return an answer's content, or nothing and the problem with it."""
+def _read(answer: Any, until: float) -> tuple[bytes, str]:
+    """Return an answer's content, or nothing and the problem with it.
+
+    httpx bounds the silence before each byte only: an answer could go on coming for ever.
+    """
     content = b""
     for part in answer.iter_raw():
+        if time.monotonic() > until:
+            raise TryAgain("the answer did not come to its end in time")
         content += part
         if len(content) > _LARGEST:
             return b"", _TOO_LARGE

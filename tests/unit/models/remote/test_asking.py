@@ -247,6 +247,14 @@ def test_no_answer_is_told_with_its_reason(open_model: Callable[..., RemoteModel
             ask(model)
 
 
+def test_an_answer_that_comes_for_ever_is_none(open_model: Callable[..., RemoteModel]) -> None:
+    with serving(lambda n: Reply(b" " * 60, pause=0.1) if n == 1 else Reply()) as service:
+        begin = time.monotonic()
+        (verdict,) = ask(open_model(adapter_of(service.url, pace="timeout = 0.5")))
+        assert verdict is not None and verdict.match
+    assert time.monotonic() - begin < 4 and len(service.calls) == 2
+
+
 def test_nobody_waits_after_the_last_try(open_model: Callable[..., RemoteModel]) -> None:
     with serving(lambda _: Reply({}, 503, {"Retry-After": "5"})) as service:
         model = open_model(adapter_of(service.url, pace="retries = 0"))

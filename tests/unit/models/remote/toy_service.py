@@ -26,6 +26,8 @@ class Reply:
     content: Any = field(default_factory=lambda: {"match": True})
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    pause: float = 0.0
+    """Seconds between two bytes of the content."""
 
     def body(self) -> bytes:
         if isinstance(self.content, bytes):
@@ -60,7 +62,11 @@ def serving(say: Callable[[int], Reply], host: str = "127.0.0.1") -> Iterator[Se
             for name, value in {**reply.headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            for byte in body if reply.pause else ():
+                time.sleep(reply.pause)
+                self.wfile.write(bytes([byte]))
+            if not reply.pause:
+                self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             return None
