@@ -42,7 +42,10 @@ class Source:
 def make_sources(
     words: Sequence[str], models: Sequence[ModelRef], targets: Sequence[ModelRef], cards: Cards
 ) -> list[Source]:
-    """Return the sources that some words ask for, each set of members once.
+    """Return the sources that some words ask for, each set of members once under each name.
+
+    A name stands for a row of the matrix; ``all others`` are other members for every target, and
+    must not take over the targets of one of its sets that is also asked for by names.
 
     Args:
         words: ``each`` (every model alone), ``others`` (all models but the target, one ensemble per
@@ -52,10 +55,10 @@ def make_sources(
         targets: those that are attacked.
         cards: their cards.
     """
-    found: dict[tuple[tuple[str, ...], str], Source] = {}
+    found: dict[tuple[str, tuple[str, ...], str], Source] = {}
     for word in words:
         for source in _sources_of(word, models, targets, cards):
-            key = (tuple(member.sha256 for member in source.members), source.mode)
+            key = (source.name, tuple(member.sha256 for member in source.members), source.mode)
             known = found.get(key)
             if known is not None:
                 shown = dict.fromkeys((*known.targets, *source.targets))

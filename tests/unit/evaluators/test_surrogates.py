@@ -81,6 +81,15 @@ def test_one_set_of_members_is_attacked_once_for_all_its_targets() -> None:
     assert len(alone) == 1 and set(alone[0].targets) == set(MODELS)
 
 
+@pytest.mark.parametrize("words", [("others", "target+twin"), ("target+twin", "others")])
+def test_a_row_of_the_matrix_meets_a_target_with_one_set_of_members(words: list[str]) -> None:
+    three = [BY_NAME[name] for name in ("target", "twin", "mate")]
+    found = make_sources(words, three, three, CARDS)
+    places = [(source.name, target.name) for source in found for target in source.targets]
+    rows = ("all others (margin)", "target + twin (margin)")
+    assert sorted(places) == sorted((row, target.name) for row in rows for target in three)
+
+
 def test_bad_words_are_explained() -> None:
     with pytest.raises(SpecError, match="with a differentiable form is called 'nobody'"):
         make_sources(["nobody+mate"], MODELS, MODELS, CARDS)
