@@ -202,12 +202,9 @@ def _duels(cells: Sequence[Entry], attacks: Sequence[str]) -> Iterator[Result]:
             for name in (first, second)
         ]
         common = [place for place in sides[0] if place in sides[1]]
-        if not common:
+        pair, gain = _gains([(sides[0][place], sides[1][place]) for place in common])
+        if not pair.size:
             continue
-        shares = [mean_over_targets([side[place] for place in common]) for side in sides]
-        values = [dict(zip(pair.tolist(), share, strict=True)) for pair, share in shares]
-        pair = np.array([name for name in values[0] if name in values[1]], dtype=np.str_)
-        gain = np.array([values[0][name] - values[1][name] for name in pair.tolist()])
         estimate = _resampled([sides[0][place] for place in common], pair, gain, least=-1.0)
         compared.append((first, second, sides[0][common[0]], estimate, wilcoxon(gain, 0 * gain)))
     if not compared:
@@ -220,6 +217,20 @@ def _duels(cells: Sequence[Entry], attacks: Sequence[str]) -> Iterator[Result]:
         yield _result(
             cell, "transfer_gain_p", value, model="all models", method=method, interval=False
         )
+
+
+def _gains(duels: Sequence[tuple[Entry, Entry]]) -> tuple[NDArray[np.str_], Floats]:
+    """Return for each pair how much oftener the first wins, where both attacks have played it.
+
+    An unfinished run has pairs that one attack played from other sources than the other did.
+    """
+    total: dict[str, list[int]] = {}
+    for cells in duels:
+        first, second = (dict(zip(c.pair.tolist(), c.won.tolist(), strict=True)) for c in cells)
+        for name in first:
+            if name in second:
+                total.setdefault(name, []).append(int(first[name]) - int(second[name]))
+    return np.array(list(total), dtype=np.str_), np.array([np.mean(won) for won in total.values()])
 
 
 def _resampled(

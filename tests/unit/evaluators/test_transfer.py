@@ -205,6 +205,24 @@ def test_means_leave_out_the_diagonal_and_attacks_are_compared_pair_by_pair() ->
     assert found["asr_level", "c", "mim", "level=Z"].value == pytest.approx(0.2)
 
 
+def test_attacks_are_compared_where_both_have_been_so_far() -> None:
+    rows = [
+        row(attack, source, "c", pair, source == "a")
+        for attack in ("lgc", "mim")
+        for source in "ab"
+        for pair in range(20)
+        if (attack, source) == ("lgc", "b") or source == "a" or pair < 10
+    ]
+    found = {r.metric: r for r in Transfer().summarise(pa.Table.from_pylist(rows))}
+    assert (found["transfer_gain"].value, found["transfer_gain"].n) == (0.0, 20)
+    assert found["transfer_gain_p"].value == 1.0
+    apart = [
+        each for each in rows if (each["method"], each["source"]) in (("lgc", "a"), ("mim", "b"))
+    ]
+    metrics = {r.metric for r in Transfer().summarise(pa.Table.from_pylist(apart))}
+    assert "transfer_mean" in metrics and "transfer_gain" not in metrics
+
+
 def test_full_knowledge_is_that_of_the_target_alone() -> None:
     alone = [row("mim", "a", "a", pair, pair < 9) for pair in range(10)]
     both = {"source": "a + b (margin)", "members": "a + b"}
