@@ -34,6 +34,7 @@ from onnxfr.evaluators.corruption_attack_records import (
     duel_of,
 )
 from onnxfr.evaluators.corruption_attack_results import results_of
+from onnxfr.evaluators.crafting import check_budget
 from onnxfr.evaluators.games import blocks_of, planned_rule
 from onnxfr.evaluators.treatment import (
     CLEAN,
@@ -127,6 +128,9 @@ class CorruptionAttack(Evaluator):
                     "attacks_on_corrupted"
                 )
         check_needs(every, self.landmarks)
+        for norm, sizes in self._budgets() if sent else ():
+            for eps in sizes:
+                check_budget(norm, eps)
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per attack, budget, goal and block; per corruption if it comes first."""
@@ -208,11 +212,14 @@ class CorruptionAttack(Evaluator):
                     cost=_cost(attack, len(block), attacks, conditions, self.max_queries),
                 )
 
+    def _budgets(self) -> list[tuple[Norm, Sequence[float]]]:
+        every: tuple[tuple[Norm, Sequence[float]], ...] = (("linf", self.linf), ("l2", self.l2))
+        return [entry for entry in every if entry[1]]
+
     def _games(self) -> Iterator[tuple[str, Norm, float | None, str, Levels]]:
         """Yield attack, norm, budget and order, with the corruptions that one cell covers."""
         every = self._treatments()
-        budgets: tuple[tuple[Norm, Sequence[float]], ...] = (("linf", self.linf), ("l2", self.l2))
-        for norm, sizes in [entry for entry in budgets if entry[1]]:
+        for norm, sizes in self._budgets():
             for text in self.attacks:
                 if norm in make_attack(text).norms:
                     yield from ((text, norm, eps, ATTACK_FIRST, every) for eps in sizes)

@@ -206,12 +206,19 @@ def test_a_larger_draw_reuses_the_cells_of_a_smaller_one(
         ({"severities": [9]}, "1, 2, 3, 4, 5"),
         ({"attacks": ["lgc"]}, "landmarks"),
         ({"chains": ["sparkle:3"]}, "sparkle"),
+        ({"linf": ["8/255", "0.9/255"]}, "no change within linf 0.9/255"),
+        ({"attacks": [], "attacks_through": ["bim"], "l2": ["0.2/255"]}, "no change within l2"),
     ],
     ids=str,
 )
 def test_what_cannot_be_run_is_refused_before_any_work(params: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=says):
         make_evaluator(EvaluatorSpec(name="corruption_attack", params=SMALL | params))
+
+
+def test_budgets_below_a_grey_level_are_for_pictures_that_stay_floats() -> None:
+    params = SMALL | {"attacks": [], "attacks_on_corrupted": ["bim"], "linf": ["0.9/255"]}
+    make_evaluator(EvaluatorSpec(name="corruption_attack", params=params))
 
 
 def test_a_randomised_model_is_judged_by_several_looks(
