@@ -115,7 +115,9 @@ def _medians_row(mine: Sequence[Attacked], methods: Sequence[str]) -> dict[str, 
         cells.append(
             {
                 "label": method,
-                "value": " / ".join(grey(each.value) for each in both) or "–",
+                "value": " / ".join(
+                    grey(found[goal].value) if goal in found else "–" for goal in GOALS
+                ),
                 "intervals": [f"{grey(e.low)} – {grey(e.high)}" for e in both if e.low < math.inf],
             }
         )

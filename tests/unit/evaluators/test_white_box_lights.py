@@ -82,6 +82,13 @@ def test_attacks_that_share_no_pair_leave_a_report_without_a_worst_case(make: An
     assert "fgsm" in section.body(view)
 
 
+def test_a_median_of_one_goal_is_not_read_as_the_other() -> None:
+    rows = [smallest("fmn", k, (1 + k) / 255) | {"goal": "impersonate"} for k in range(3)]
+    table = pa.Table.from_pylist(rows)
+    view = View(table, tuple(results_of(table, {"linf": (EPS,)})), {})
+    assert "– / 2.00" in SECTIONS.get("white_box")().body(view)
+
+
 def test_attacks_that_seek_the_smallest_change_are_compared_at_every_budget() -> None:
     blind = [smallest("hopskipjump", k, (1 + k) / 255) for k in range(6)]
     seeing = [smallest("smallest:bim", k, None if k else 1 / 255) for k in range(6)]
