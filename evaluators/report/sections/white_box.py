@@ -54,11 +54,12 @@ class WhiteBoxSection(Section):
         groups = attacked_groups(view.records)
         lights = lights_of(view.records, groups)
         found: list[Verdict | None] = []
-        for place in dict.fromkeys((group.model, group.data) for group in groups):
+        for place in _places(groups, lights):
             games = by_games([g for g in groups if (g.model, g.data) == place])
             mine = [each for each in lights if (each.games.model, each.games.data) == place]
             doubts = doubt(mine)
-            found.extend([doubts] if doubts else [need(games), worst_budget(games)])
+            if doubts or games:
+                found.extend([doubts] if doubts else [need(games), worst_budget(games)])
         return [verdict for verdict in [*found, *unplayable(view)] if verdict is not None]
 
     def headlines(self, view: View) -> list[Headline]:
@@ -75,15 +76,21 @@ class WhiteBoxSection(Section):
         """Return lights, curves, tables and picture strips, model by model."""
         groups = attacked_groups(view.records)
         lights = lights_of(view.records, groups)
-        places = dict.fromkeys((group.model, group.data) for group in groups)
         blocks = [
             _block(
+                place,
                 [g for g in groups if (g.model, g.data) == place],
                 [each for each in lights if (each.games.model, each.games.data) == place],
             )
-            for place in places
+            for place in _places(groups, lights)
         ]
         return render("white_box.html", medians=_medians_tables(groups), blocks=blocks)
+
+
+def _places(groups: Sequence[Attacked], lights: Sequence[Lights]) -> list[tuple[str, str]]:
+    """Return models and data sets: the checks run first and may be all there is so far."""
+    played = [*(group.games for group in groups), *(each.games for each in lights)]
+    return list(dict.fromkeys((games.model, games.data) for games in played))
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -130,7 +137,9 @@ def _medians_row(mine: Sequence[Attacked], methods: Sequence[str]) -> dict[str, 
     }
 
 
-def _block(groups: Sequence[Attacked], lights: Sequence[Lights]) -> dict[str, Any]:
+def _block(
+    place: tuple[str, str], groups: Sequence[Attacked], lights: Sequence[Lights]
+) -> dict[str, Any]:
     charts = []
     for members in by_games(groups):
         seeking = [group for group in members if group.eps is None]
@@ -138,8 +147,8 @@ def _block(groups: Sequence[Attacked], lights: Sequence[Lights]) -> dict[str, An
         charts.extend([budget_curves(seeking)] if seeking else [])
         charts.extend([step_curves(fixed)] if fixed else [])
     return {
-        "name": groups[0].model,
-        "data": groups[0].data,
+        "name": place[0],
+        "data": place[1],
         "lights": [_light(each) for each in lights],
         "charts": charts,
         "rates": [row for members in by_games(groups) for row in _rate_rows(members)],

@@ -89,6 +89,20 @@ def test_a_median_of_one_goal_is_not_read_as_the_other() -> None:
     assert "– / 2.00" in SECTIONS.get("white_box")().body(view)
 
 
+@pytest.mark.parametrize("light", ["green", "red"])
+def test_checks_are_told_before_any_attack_is_done(light: str) -> None:
+    flag = {"flag": "more_steps", "light": light, "flag_value": 0.2, "flag_message": "it gains"}
+    table = pa.Table.from_pylist(
+        [record("checks", 0, outcome="checked", flag_pairs=4, **flag)]
+        + [record("bim", k, model="other") for k in range(3)]
+    )
+    view = View(table, tuple(results_of(table, {"linf": (EPS,)})), {})
+    section = SECTIONS.get("white_box")()
+    problems = [v.model for v in section.verdicts(view) if v.level == "problem"]
+    assert problems == (["m"] if light == "red" else [])
+    assert "m on d" in section.body(view) and "it gains" in section.body(view)
+
+
 def test_attacks_that_seek_the_smallest_change_are_compared_at_every_budget() -> None:
     blind = [smallest("hopskipjump", k, (1 + k) / 255) for k in range(6)]
     seeing = [smallest("smallest:bim", k, None if k else 1 / 255) for k in range(6)]
