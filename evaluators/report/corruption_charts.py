@@ -25,6 +25,7 @@ from onnxfr.evaluators.report.svg import (
     Chart,
     line_style,
     linear_axis,
+    shortened,
     text,
     top_margin,
 )
@@ -206,11 +207,10 @@ def _wheel(methods: Sequence[str], centre: tuple[float, float]) -> list[str]:
 def _key(number: int, name: str, colour: str, style: str) -> list[str]:
     column, row = number % 3, number // 3
     x, y = 14 + 150 * column, 34 + 15 * row
-    short = name if len(name) <= 20 else f"{name[:19]}…"
     return [
         f'<line x1="{x}" y1="{y}" x2="{x + 16}" y2="{y}" stroke="{colour}" '
         f'stroke-width="2.5"{style}/>',
-        text(x + 20, y + 4, short, size=11),
+        text(x + 20, y + 4, shortened(name, 20), size=11),
     ]
 
 

@@ -8,11 +8,11 @@ from html import escape
 
 from markupsafe import Markup
 
-from onnxfr.evaluators.report.svg import INK, MUTED, text
+from onnxfr.evaluators.report.svg import INK, MUTED, shortened, text
 
-_CELL_WIDTH, _CELL_HEIGHT, _LEFT, _GAP = 66, 44, 128, 8
+_CELL_WIDTH, _CELL_HEIGHT, _LEFT, _GAP = 66, 44, 140, 8
 _DARK = (0.0, 0.447, 0.698)
-_SHORTEST = 17
+_LETTERS = 17
 _NARROWEST = 400
 """A map of one column would otherwise be blown up to the width of its box."""
 
@@ -119,4 +119,4 @@ def _slanted(x: float, y: float, name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _SHORTEST else f"{name[: _SHORTEST - 1]}…"
+    return shortened(name, _LETTERS)

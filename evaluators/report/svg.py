@@ -202,11 +202,22 @@ class Chart:
             across, down = float(self.width - self.right), 25 + _LEGEND_ROW * number
             for place in reversed(row):
                 label, colour, dash = self._legend[place]
-                name = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+                name = shortened(label, _LONGEST)
                 across -= _legend_width(name)
                 parts.append(_swatch(across, down, colour, dash))
                 parts.append(text(across + 20, down + 4, name, size=11.5))
         return parts
+
+
+def shortened(name: str, room: int) -> str:
+    """Return a name in so many letters at most, cut in the middle.
+
+    Names of one chart are often alike up to their ends: ``smallest(schedule=robfr):bim``.
+    """
+    if len(name) <= room:
+        return name
+    tail = room // 2
+    return f"{name[: room - 1 - tail]}…{name[-tail:]}"
 
 
 def top_margin(labels: Sequence[str]) -> int:

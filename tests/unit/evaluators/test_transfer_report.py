@@ -128,3 +128,10 @@ def test_a_heat_map_writes_numbers_intervals_and_marks_the_diagonal() -> None:
     squares = {("a", "a"): Square(1.0, 0.8, 1.0, own=True), ("a", "b"): Square(0.25, 0.1, 0.5)}
     drawn = str(HeatMap("T", "d", ["a"], ["a", "b"], squares, {"a": Square(0.25)}, {}).render())
     assert "100 %" in drawn and "10–50" in drawn and drawn.count("stroke-dasharray") == 1
+
+
+def test_rows_of_a_heat_map_that_begin_alike_can_be_told_apart() -> None:
+    names = ["edgeface_xxs_dequant", "edgeface_xxs_dequant + mobilefacenet (gradient)"]
+    squares = {(name, "a"): Square(0.5) for name in names}
+    drawn = str(HeatMap("T", "d", names, ["a"], squares).render())
+    assert "edgeface…_dequant</text>" in drawn and "edgeface…radient)</text>" in drawn

@@ -89,6 +89,14 @@ def test_a_median_of_one_goal_is_not_read_as_the_other() -> None:
     assert "– / 2.00" in SECTIONS.get("white_box")().body(view)
 
 
+def test_curves_of_robfrs_suite_can_be_told_apart() -> None:
+    names = ("fgsm", "bim", "mim")
+    rows = [smallest(f"smallest(schedule=robfr):{name}", k, EPS) for name in names for k in (0, 1)]
+    table = pa.Table.from_pylist(rows)
+    body = SECTIONS.get("white_box")().body(View(table, tuple(results_of(table, {})), {}))
+    assert all(f"robfr):{name}</text>" in body for name in names)
+
+
 @pytest.mark.parametrize("light", ["green", "red"])
 def test_checks_are_told_before_any_attack_is_done(light: str) -> None:
     flag = {"flag": "more_steps", "light": light, "flag_value": 0.2, "flag_message": "it gains"}
