@@ -9,7 +9,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.outcomes import GREY, Attacked
-from onnxfr.evaluators.report.svg import Axis, Chart, line_style, linear_axis, top_margin
+from onnxfr.evaluators.report.legend import top_margin
+from onnxfr.evaluators.report.svg import Axis, Chart, line_style, linear_axis
 from onnxfr.metrics.attack_success import success_curve
 from onnxfr.threat import write_eps
 

@@ -16,6 +16,7 @@ from onnxfr.evaluators.report.corruption_numbers import (
     methods_of,
     title_of,
 )
+from onnxfr.evaluators.report.legend import shortened, top_margin
 from onnxfr.evaluators.report.svg import (
     GRID,
     INK,
@@ -25,9 +26,7 @@ from onnxfr.evaluators.report.svg import (
     Chart,
     line_style,
     linear_axis,
-    shortened,
     text,
-    top_margin,
 )
 from onnxfr.evaluators.treatment import is_chain
 

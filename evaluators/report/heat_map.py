@@ -8,7 +8,8 @@ from html import escape
 
 from markupsafe import Markup
 
-from onnxfr.evaluators.report.svg import INK, MUTED, shortened, text
+from onnxfr.evaluators.report.legend import shortened
+from onnxfr.evaluators.report.svg import INK, MUTED, text
 
 _CELL_WIDTH, _CELL_HEIGHT, _LEFT, _GAP = 66, 44, 140, 8
 _DARK = (0.0, 0.447, 0.698)

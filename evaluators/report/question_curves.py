@@ -8,14 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onnxfr.evaluators.report.svg import (
-    Axis,
-    Chart,
-    line_style,
-    linear_axis,
-    log_axis,
-    top_margin,
-)
+from onnxfr.evaluators.report.legend import top_margin
+from onnxfr.evaluators.report.svg import Axis, Chart, line_style, linear_axis, log_axis
 from onnxfr.evaluators.report.wording import count
 from onnxfr.metrics.intervals import Estimate
 

@@ -9,15 +9,8 @@ import numpy as np
 from markupsafe import Markup
 from scipy import special
 
-from onnxfr.evaluators.report.svg import (
-    BLUE,
-    ORANGE,
-    Axis,
-    Chart,
-    line_style,
-    linear_axis,
-    top_margin,
-)
+from onnxfr.evaluators.report.legend import top_margin
+from onnxfr.evaluators.report.svg import BLUE, ORANGE, Axis, Chart, line_style, linear_axis
 from onnxfr.evaluators.scored import Scored
 from onnxfr.metrics.protocols import AccuracyResult
 from onnxfr.metrics.thresholds import Threshold

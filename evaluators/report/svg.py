@@ -14,14 +14,11 @@ from html import escape
 
 from markupsafe import Markup
 
+from onnxfr.evaluators.report.legend import LONGEST, ROW, USUAL_MARGIN, rows_of, shortened, width_of
+
 INK, MUTED, GRID = "#1a1a1a", "#5a5a5a", "#e2e2e2"
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
-_LEGEND_TOP, _LEGEND_ROW, _LEGEND_ROOM = 34, 16, 420.0
-_LEGEND_ROWS = 3
-"""What a chart has room for without growing."""
-_LONGEST = 55
-"""Letters of a label that fit into a row of its own."""
 _NARROW = 1e-9
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
 
@@ -70,7 +67,7 @@ class Chart:
 
     def __post_init__(self) -> None:
         """Grow by what a long legend needs, lest nothing be left of the frame."""
-        self.height += max(0, self.top - _LEGEND_TOP - _LEGEND_ROW * (_LEGEND_ROWS - 1))
+        self.height += max(0, self.top - USUAL_MARGIN)
 
     def at(self, x: float, y: float) -> Point:
         """Return the place of a value, kept inside the frame."""
@@ -198,48 +195,15 @@ class Chart:
 
     def _key(self) -> list[str]:
         parts = []
-        for number, row in enumerate(_legend_rows([label for label, _, _ in self._legend])):
-            across, down = float(self.width - self.right), 25 + _LEGEND_ROW * number
+        for number, row in enumerate(rows_of([label for label, _, _ in self._legend])):
+            across, down = float(self.width - self.right), 25 + ROW * number
             for place in reversed(row):
                 label, colour, dash = self._legend[place]
-                name = shortened(label, _LONGEST)
-                across -= _legend_width(name)
+                name = shortened(label, LONGEST)
+                across -= width_of(name)
                 parts.append(_swatch(across, down, colour, dash))
                 parts.append(text(across + 20, down + 4, name, size=11.5))
         return parts
-
-
-def shortened(name: str, room: int) -> str:
-    """Return a name in so many letters at most, cut in the middle.
-
-    Names of one chart are often alike up to their ends: ``smallest(schedule=robfr):bim``.
-    """
-    if len(name) <= room:
-        return name
-    tail = room // 2
-    return f"{name[: room - 1 - tail]}…{name[-tail:]}"
-
-
-def top_margin(labels: Sequence[str]) -> int:
-    """Return the room a chart needs above its frame for a legend of these labels."""
-    return _LEGEND_TOP + _LEGEND_ROW * max(0, len(_legend_rows(labels)) - 1)
-
-
-def _legend_rows(labels: Sequence[str]) -> list[list[int]]:
-    """Return the places of labels in rows: two in each where both fit, in their order."""
-    rows: list[list[int]] = []
-    for place, label in enumerate(labels):
-        last = rows[-1] if rows else []
-        room = _LEGEND_ROOM - _legend_width(label)
-        if len(last) == 1 and _legend_width(labels[last[0]]) <= room:
-            last.append(place)
-        else:
-            rows.append([place])
-    return rows
-
-
-def _legend_width(label: str) -> float:
-    return 7.0 * len(label) + 30
 
 
 def widened(low: float, high: float) -> Point:

@@ -14,10 +14,11 @@ from toy_faces import make_faces, make_run
 
 from onnxfr.data.pairs import open_pairs
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.legend import top_margin
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.summary import FIELDS, source_name, summary_schema
-from onnxfr.evaluators.report.svg import Chart, linear_axis, thin, top_margin
+from onnxfr.evaluators.report.svg import Chart, linear_axis, thin
 from onnxfr.evaluators.report.write import read_content, write_report
 from onnxfr.runs.store import RunStore
 
