@@ -97,7 +97,7 @@ class Threat:
             return change.abs().amax(1) if len(change) else change.new_zeros(0)
         # Squares of single grey levels underflow nothing, but their float32 sum drifts. No wider
         # copy of the change is made: its fresh memory would cost more than the sum.
-        size = torch.linalg.vector_norm(change, dim=1, dtype=torch.float64)
+        size: torch.Tensor = torch.linalg.vector_norm(change, dim=1, dtype=torch.float64)
         return (size / math.sqrt(max(change.shape[1], 1))).to(clean.dtype)
 
     def project(self, clean: Batch, adv: Batch) -> Batch:
