@@ -35,7 +35,7 @@ class Bandits(ScoreAttack):
         step_ratio: length of a step relative to eps.
     """
 
-    steps: int = 5000
+    steps: int = 7000
     side: int = 20
     radius: float = 2.55 * _GREY
     explore: float = 0.1

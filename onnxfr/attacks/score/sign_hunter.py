@@ -24,7 +24,7 @@ class SignHunter(ScoreAttack):
         steps: most flips tried.
     """
 
-    steps: int = 10_000
+    steps: int = 20_000
 
     paper: ClassVar[str] = "Al-Dujaili and O'Reilly, ICLR 2020 (arXiv:1902.08894)"
 

@@ -29,7 +29,7 @@ class SimBA(ScoreAttack):
         length: Euclidean length of a step.
     """
 
-    steps: int = 10_000
+    steps: int = 20_000
     basis: Literal["dct", "pixel"] = "dct"
     share: Share = 0.25
     length: float = 0.2

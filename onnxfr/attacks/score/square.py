@@ -1,7 +1,7 @@
 """Square: random search with squares that use up the whole budget (Andriushchenko et al. 2020).
 
-AutoAttack's settings: share 0.8 at the beginning, 5,000 questions. The schedule runs over the
-questions that are really allowed, so that a small cap also ends with small squares. A square that
+AutoAttack's share of 0.8 at the beginning. Its schedule runs over the questions that are really
+allowed instead of 5,000, so that every cap is used up and ends with small squares. A square that
 would leave the picture as it is costs no question, as in the authors' own code.
 """
 
@@ -37,7 +37,7 @@ class Square(ScoreAttack):
         share: part of the picture that the first squares cover.
     """
 
-    steps: int = 5000
+    steps: int = 20_000
     share: Share = 0.8
 
     paper: ClassVar[str] = "Andriushchenko et al., ECCV 2020 (arXiv:1912.00049)"

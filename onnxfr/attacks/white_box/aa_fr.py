@@ -30,7 +30,7 @@ STAGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("apgd", {"loss": "cosine", "stop_on_win": True}),
     ("apgd", {"loss": "margin", "random_start": False}),
     ("fab", {}),
-    ("square", {}),
+    ("square", {"steps": 5000}),
 )
 
 

@@ -57,6 +57,19 @@ def climb(
     return found
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_attack_gives_up_while_there_are_quoted_numbers_of_questions_left(name: str) -> None:
+    asked, hopeless = 0, linear(np.ones(SHAPE, np.float32))
+
+    def margin(pictures: NDArray[np.float32]) -> NDArray[np.float64]:
+        nonlocal asked
+        asked += len(pictures)
+        return hopeless(pictures) - 10.0
+
+    climb(make_attack(name).walk(game(questions=20_000)), margin, 20_000)  # type: ignore[attr-defined]
+    assert asked >= 20_000
+
+
 def linear(slope: NDArray[np.float32]) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
     return lambda pictures: np.tensordot(pictures.astype(np.float64) - 0.5, slope, 3) - 100
 
