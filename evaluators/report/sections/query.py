@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,7 @@ class QuerySection(Section):
                     "aim": AIMS[goal],
                     "threshold": f"{members[0].threshold:.3f}",
                     "origin": members[0].threshold_origin,
+                    "files": _files(members[0].rows[0]),
                     "charts": _charts(members, targets),
                     "quoted": members[0].quoted,
                     "rows": [
@@ -97,6 +98,15 @@ class QuerySection(Section):
                 }
             )
         return render("query.html", blocks=blocks)
+
+
+def _files(row: Mapping[str, Any]) -> str:
+    """Say what the verifier made of a picture before it looked."""
+    if row["jpeg"] is not None:
+        return f"stored every picture as a JPEG file of quality {row['jpeg']} first"
+    if row["quantise"]:
+        return "took 8-bit files, so that every picture asked about was rounded"
+    return "took unrounded pictures; one that takes 8-bit files may answer otherwise"
 
 
 def _strongest(view: View) -> list[Result]:

@@ -65,6 +65,8 @@ def _row(pair: str, trace: list[list[float]], **more: Any) -> dict[str, Any]:
         "threshold_origin": "d@oracle",
         "protocol": "ours",
         "trace": json.dumps(trace),
+        "quantise": False,
+        "jpeg": None,
         "distance": trace[-1][1] if trace else 0.0,
         "linf": 0.02,
         "l2": 2.0,
@@ -200,6 +202,20 @@ def test_a_budget_of_many_digits_has_its_chart_and_its_exact_place(eps: float) -
         # One pair, won after 20 and after 40 questions: all rates from 100 on are full.
         rates = re.findall(r"(\d+) % \(", body)
         assert rates and set(rates) == {"100"}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "The verifier took unrounded pictures"),
+        ({"quantise": True}, "The verifier took 8-bit files"),
+        ({"quantise": False, "jpeg": 85}, "JPEG file of quality 85"),
+    ],
+)
+def test_the_report_says_what_pictures_were_answered(files: dict[str, Any], told: str) -> None:
+    table = pa.Table.from_pylist([_row("a", [[20, 0.01]], clean_picture=None, **files)])
+    view = View(table, tuple(results_of(table, {"l2": [0.01]})), {})
+    assert told in str(SECTIONS.get("query")().body(view))
 
 
 def test_a_chart_nobody_plays_in_is_left_out() -> None:
