@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY
+from onnxfr.evaluators.outcomes import GREY, unplayable_pairs
 from onnxfr.evaluators.treatment import CLEAN, is_chain
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
@@ -129,7 +129,7 @@ def results_of(records: pa.Table) -> list[Result]:
                 results.append(_result(each, "asr_on_corrupted", on_corrupted(each)))
         else:
             results.extend(_smallest(members))
-    return [*results, *_refusals(records)]
+    return [*results, *unplayable_pairs(records, "corruption_attack")]
 
 
 def alone(member: Combined) -> Estimate:
@@ -193,20 +193,3 @@ def _result(
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _refusals(records: pa.Table) -> Iterator[Result]:
-    """Yield how many pairs of each model and data set could not be played."""
-    lost = records.filter(pc.equal(records["outcome"], "unplayable"))
-    pairs: dict[tuple[str, str], set[str]] = {}
-    for row in lost.select(["model", "data", "pair"]).to_pylist():
-        pairs.setdefault((row["model"], row["data"]), set()).add(row["pair"])
-    for (model, data), names in pairs.items():
-        yield Result(
-            evaluator="corruption_attack",
-            model=model,
-            data=data,
-            metric="unplayable_pairs",
-            value=float(len(names)),
-            n=len(names),
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from onnxfr.evaluators.base import Result
 
 GREY = 255.0
 """Distances are told in grey levels, as RobFR prints them."""
@@ -126,3 +128,22 @@ def by_games(groups: Sequence[Attacked]) -> list[list[Attacked]]:
     for group in groups:
         found.setdefault(group.games, []).append(group)
     return list(found.values())
+
+
+def unplayable_pairs(records: pa.Table, evaluator: str) -> Iterator[Result]:
+    """Yield how many pairs of each model and data set could not be played."""
+    lost = records.filter(pc.equal(records["outcome"], "unplayable"))
+    pairs: dict[tuple[str, str], set[str]] = {}
+    for row in lost.to_pylist():
+        # The row of a check speaks of no pair.
+        if row.get("pair") is not None:
+            pairs.setdefault((row["model"], row["data"]), set()).add(row["pair"])
+    for (model, data), names in pairs.items():
+        yield Result(
+            evaluator=evaluator,
+            model=model,
+            data=data,
+            metric="unplayable_pairs",
+            value=float(len(names)),
+            n=len(names),
+        )

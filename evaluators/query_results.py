@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY, VISIBILITY, attack_label
+from onnxfr.evaluators.outcomes import GREY, VISIBILITY, attack_label, unplayable_pairs
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
@@ -125,6 +125,7 @@ def results_of(records: pa.Table, targets: Mapping[str, Sequence[float]]) -> lis
             _result(asked, "mean_queries", "", Estimate(mean, mean, mean, len(asked.won), "mean"))
         )
         results.extend(_visibility(asked))
+    results.extend(unplayable_pairs(records, "query"))
     return results
 
 

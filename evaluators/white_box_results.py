@@ -12,11 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import VISIBILITY, Attacked, attacked_groups, by_games, envelope
+from onnxfr.evaluators.outcomes import (
+    VISIBILITY,
+    Attacked,
+    attacked_groups,
+    by_games,
+    envelope,
+    unplayable_pairs,
+)
 from onnxfr.evaluators.white_box_lights import Lights, lights_of
 from onnxfr.metrics.attack_success import attack_success, median_cost, robfr_score
 from onnxfr.metrics.bootstrap import bootstrap
@@ -41,7 +47,7 @@ def results_of(records: pa.Table, budgets: Mapping[str, Sequence[float]]) -> lis
             results.extend(_rates(group.within(eps)))
     results.extend(_optimality(groups))
     results.extend(_lights(records, groups))
-    results.extend(_refusals(records))
+    results.extend(unplayable_pairs(records, "white_box"))
     return results
 
 
@@ -147,21 +153,3 @@ def _lights(records: pa.Table, groups: Sequence[Attacked]) -> Iterator[Result]:
             yield light(f"checks_{colour}", sum(flag.light == colour for flag in lights.flags))
         for flag in lights.worst_of_each():
             yield light(f"check_{flag.name}", flag.value, f"light={flag.light}")
-
-
-def _refusals(records: pa.Table) -> Iterator[Result]:
-    """Yield how many pairs of each model and data set could not be played."""
-    lost = records.filter(pc.equal(records["outcome"], "unplayable"))
-    names = lost.select(["model", "data"]).to_pylist() if lost.num_rows else []
-    for model, data in dict.fromkeys((row["model"], row["data"]) for row in names):
-        rows = [row for row in lost.to_pylist() if (row["model"], row["data"]) == (model, data)]
-        # The checks' own row speaks of no pair.
-        pairs = {row["pair"] for row in rows if row.get("pair") is not None}
-        yield Result(
-            evaluator="white_box",
-            model=model,
-            data=data,
-            metric="unplayable_pairs",
-            value=float(len(pairs)),
-            n=len(pairs),
-        )

@@ -26,6 +26,7 @@ from onnxfr.evaluators.report.question_curves import (
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.transfer_pictures import CAPTIONS
+from onnxfr.evaluators.report.white_box_verdicts import unplayable
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.metrics.attack_success import median_cost, success_curve
 from onnxfr.metrics.intervals import Estimate
@@ -56,7 +57,7 @@ class QuerySection(Section):
             )
             easy = (best.value or 0.0) >= _EASY
             found.append(Verdict("problem" if easy else "caution", sentence, best.model))
-        return found
+        return [*found, *unplayable(view)]
 
     def headlines(self, view: View) -> list[Headline]:
         """Return the strongest attack of each model, data set and goal."""

@@ -225,6 +225,18 @@ def test_a_chart_nobody_plays_in_is_left_out() -> None:
     assert str(SECTIONS.get("query")().body(view)).count("<svg") == 2
 
 
+def test_pairs_that_could_not_be_played_are_told() -> None:
+    lost = {"outcome": "unplayable", "reason": "b.jpg: no face", "won": None}
+    rows = [_row("a", [[20, 0.01]]), _row("b", [], **lost)]
+    table = pa.Table.from_pylist([{"reason": None, **row} for row in rows])
+    results = results_of(table, {"l2": [0.01]})
+    (found,) = (result for result in results if result.metric == "unplayable_pairs")
+    assert (found.value, found.model, found.data) == (1, "m", "d")
+    told = SECTIONS.get("query")().verdicts(View(table, tuple(results), {}))
+    assert "1 pairs of d could not be attacked with m" in told[-1].sentence
+    assert "b.jpg: no face" in told[-1].sentence
+
+
 def _spec(model: Path, faces: Path, **params: Any) -> RunSpec:
     spec = make_plan_spec([model], f"folder:{faces}")
     entry = EvaluatorSpec(name="query", params={**SETTINGS, **params})
