@@ -35,7 +35,7 @@ from onnxfr.evaluators.corruption_attack_records import (
 )
 from onnxfr.evaluators.corruption_attack_results import results_of
 from onnxfr.evaluators.crafting import check_budget
-from onnxfr.evaluators.games import blocks_of, planned_rule
+from onnxfr.evaluators.games import block_rows, blocks_of, planned_rule
 from onnxfr.evaluators.treatment import (
     CLEAN,
     canonical_chains,
@@ -47,7 +47,6 @@ from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.types import Access, Goal, Norm
 
-_MOST_ROWS = 50
 _PRIORITY = 40.0
 
 Levels = list[tuple[str, list[int]]]
@@ -175,7 +174,7 @@ class CorruptionAttack(Evaluator):
     def _cells(
         self, plan: PlanContext, model: ModelRef, data: DataRef, goal: Goal
     ) -> Iterator[Cell]:
-        size = min(plan.rows_per_cell, _MOST_ROWS)
+        size = block_rows(plan.rows_per_cell)
         blocks = blocks_of(plan.context.pairs(data), goal, self.pairs, plan.seed, size)
         drawn = [name for block in blocks for name in block]
         for text, norm, eps, order, levels in self._games():

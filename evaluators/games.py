@@ -34,6 +34,8 @@ from onnxfr.types import Goal, Images
 
 _STRANGERS = 16
 """Faces of other people that every pair's attacker holds, where the data set has as many people."""
+_MOST_ROWS, _FEWEST_ROWS = 50, 8
+_QUESTIONS_OF_A_BLOCK = 100_000
 
 _Measured = dict[tuple[str, str, str, str], Threshold]
 _thresholds: WeakKeyDictionary[Context, _Measured] = WeakKeyDictionary()
@@ -75,6 +77,15 @@ def blocks_of(
     ids = pairs.pair_ids()
     drawn = [ids[row] for row in _drawn(pairs, ids, goal, seed)[:limit]]
     return [tuple(drawn[k : k + size]) for k in range(0, len(drawn), size)]
+
+
+def block_rows(wanted: int, questions: int = 0) -> int:
+    """Return how many pairs make a block: a process that is killed loses what its block has done.
+
+    Blocks of attacks that ask many questions a pair are smaller, but fill the batches of an engine.
+    """
+    most = min(_MOST_ROWS, _QUESTIONS_OF_A_BLOCK // questions) if questions else _MOST_ROWS
+    return min(wanted, max(most, _FEWEST_ROWS))
 
 
 def _drawn(pairs: PairSet, ids: Sequence[str], goal: Goal, seed: int) -> list[int]:

@@ -24,6 +24,7 @@ from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, 
 from onnxfr.evaluators.crafting import check_budget
 from onnxfr.evaluators.games import (
     Games,
+    block_rows,
     blocks_of,
     clean_threshold,
     load_games,
@@ -38,7 +39,6 @@ from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Norm
 
-_MOST_ROWS = 64
 _PRIORITY = 30.0
 _TRACE = 400
 """Most improvements kept per pair; a longer trace is thinned evenly over log(questions)."""
@@ -125,7 +125,7 @@ class Query(Evaluator):
         attack: Attack,
         others: tuple[ModelRef, ...],
     ) -> list[Cell]:
-        size = min(context.rows_per_cell, _MOST_ROWS)
+        size = block_rows(context.rows_per_cell, self.max_queries)
         pairs = context.context.pairs(data)
         blocks = blocks_of(pairs, goal, self.pairs, context.seed, size)
         drawn = [name for block in blocks for name in block]

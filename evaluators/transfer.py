@@ -21,7 +21,7 @@ from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crafting import check_budget, craft, make_surrogate, transfer_attack
 from onnxfr.evaluators.faces import needs_alignment
-from onnxfr.evaluators.games import blocks_of, planned_rule
+from onnxfr.evaluators.games import block_rows, blocks_of, planned_rule
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
 from onnxfr.evaluators.transfer_results import results_of
@@ -128,9 +128,8 @@ class Transfer(Evaluator):
         work = expected_gradients(attack) * len(source.members)
         for norm, eps in self._budgets():
             for goal in self.goals:
-                blocks = blocks_of(
-                    plan.context.pairs(data), goal, self.pairs, plan.seed, plan.rows_per_cell
-                )
+                size = block_rows(plan.rows_per_cell)
+                blocks = blocks_of(plan.context.pairs(data), goal, self.pairs, plan.seed, size)
                 params = {
                     "members": [member.sha256 for member in source.members],
                     "mode": source.mode,

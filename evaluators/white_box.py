@@ -35,7 +35,7 @@ from onnxfr.evaluators.attacked import (
 )
 from onnxfr.evaluators.attention_pictures import attention_columns
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.games import Games, blocks_of, clean_threshold, planned_rule
+from onnxfr.evaluators.games import Games, block_rows, blocks_of, clean_threshold, planned_rule
 from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -51,7 +51,6 @@ CHECKS = "checks"
 
 _LOOKS = dict.fromkeys(("clean_attention", "adversarial_attention", "attention_note"))
 """Columns of the attention maps, empty for all but the first pair shown."""
-_MOST_ROWS = 50
 _PRIORITY = 50.0
 _RUNS_OF_A_SEARCH = {"ours": 3, "robfr": 13}
 _RUNS_OF_A_SCAN = {"ours": 20, "robfr": 37}
@@ -125,7 +124,7 @@ class WhiteBox(Evaluator):
         made: dict[str, Attack],
     ) -> list[Cell]:
         pairs = context.context.pairs(data)
-        size = min(context.rows_per_cell, _MOST_ROWS)
+        size = block_rows(context.rows_per_cell)
         blocks = blocks_of(pairs, goal, self.pairs, context.seed, size)
         drawn = [name for block in blocks for name in block]
         shared: dict[str, Any] = {

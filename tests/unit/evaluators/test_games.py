@@ -10,7 +10,7 @@ from toy_faces import make_faces
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import PairSet, open_pairs
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.games import clean_threshold, load_games, rows_of
+from onnxfr.evaluators.games import block_rows, clean_threshold, load_games, rows_of
 from onnxfr.metrics.protocols import fixed_accuracy, oracle_accuracy
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import load_model
@@ -119,3 +119,8 @@ def test_a_pair_with_a_broken_picture_has_no_game_and_a_reason(
     games = load_games(context, model, data, None, align="no")
     assert games.unplayable and all("p0/0.png" in why for why in games.unplayable.values())
     assert len(games.rows) + len(games.unplayable) == data.pairs
+
+
+def test_a_killed_process_never_loses_more_than_a_small_block() -> None:
+    assert block_rows(500) == 50 and block_rows(3) == 3
+    assert [block_rows(500, asked) for asked in (100, 5000, 20_000, 10**6)] == [50, 20, 8, 8]
