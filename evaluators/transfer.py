@@ -174,7 +174,7 @@ class Transfer(Evaluator):
             raise SpecError(
                 f"no model of this run is called {missing[0]!r}; targets are {', '.join(known)}"
             )
-        return tuple(known[name] for name in self.targets) or tuple(models)
+        return tuple(known[name] for name in dict.fromkeys(self.targets)) or tuple(models)
 
     def _differentiable(self, plan: PlanContext) -> list[ModelRef]:
         """Return the models that have gradients; those without stay targets."""

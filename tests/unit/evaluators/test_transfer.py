@@ -133,6 +133,13 @@ def test_ensembles_and_levels_are_sources(
     assert {"source_strength", "target_weakness", "transfer_mean", "asr_all_float"} <= metrics
 
 
+def test_a_target_named_twice_is_shown_each_picture_once(
+    tmp_path: Path, models: list[Path], toy_faces: Path
+) -> None:
+    table = records(tmp_path, models[:2], toy_faces, goals=["dodge"], targets=["toy", "toy"])
+    assert table.num_rows == 2 * 6 and set(table["target"].to_pylist()) == {"toy"}
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [
