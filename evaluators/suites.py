@@ -46,7 +46,7 @@ from onnxfr.metrics.attack_success import AttackSuccess, attack_success
 from onnxfr.metrics.thresholds import Resolution, Threshold
 from onnxfr.models.ensemble import Mode
 from onnxfr.models.geometry import fit_array
-from onnxfr.probe import Probe, round8
+from onnxfr.probe import Probe
 from onnxfr.runs.cells import ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
@@ -109,7 +109,7 @@ def make_suite(
     norm, eps = parse_budget(order.budget)
     check_budget(norm, eps)
     check_rule(order.threshold)
-    attack = transfer_attack(order.attack, order.steps)
+    threat, attack = Threat(norm=norm, eps=eps), transfer_attack(order.attack, order.steps)
     check_needs((attack,), order.landmarks)
     members = [context.identify(name) for name in dict.fromkeys(order.models)]
     data = context.describe(order.data, seed=order.seed)
@@ -132,17 +132,8 @@ def make_suite(
             landmarks=order.landmarks,
         )
         tell_unplayable(games, goal)
-        made = round8(
-            craft(
-                surrogate,
-                games.probe,
-                attack,
-                Threat(norm=norm, eps=eps),
-                goal,
-                seed=order.seed,
-                report=report,
-            )
-        )
+        made = craft(surrogate, games.probe, attack, threat, goal, seed=order.seed, report=report)
+        made = threat.as_file(games.probe.images, made)
         people = _people(context.pairs(data), games)
         pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
     card = context.model(members[0]).card

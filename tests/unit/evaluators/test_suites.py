@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_faces import make_faces
+from toy_faces import make_faces, make_model
 from typer.testing import CliRunner
 
 from onnxfr.cli.suite import suite_app
@@ -17,6 +17,7 @@ from onnxfr.errors import DataError, OnnxfrWarning, SpecError, StoreError
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
+from onnxfr.threat import Threat, read_eps
 from onnxfr.types import Goal
 
 
@@ -65,6 +66,22 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
             make_suite(Context(tmp_path / "cache"), bad, tmp_path / "other")
     with pytest.raises(StoreError, match="choose a new folder"):
         make_suite(Context(tmp_path / "cache"), order, again)
+
+
+@pytest.mark.parametrize("budget", ["linf:8/255", "l2:2/255"])
+def test_files_of_enlarged_pictures_keep_the_budget(
+    tmp_path: Path, order: SuiteOrder, budget: str
+) -> None:
+    """Enlarging makes halves of grey levels, which two roundings may carry apart."""
+    large = make_model(tmp_path / "large", seed=4, size=224)
+    wish = replace(order, models=(str(large),), budget=budget, attack="bim", pairs=3)
+    make_suite(Context(tmp_path / "cache"), wish, tmp_path / "suite")
+    both = [
+        open_pairs(f"suite:{tmp_path / 'suite'},part={kind}") for kind in ("adversarial", "clean")
+    ]
+    left = [to_images([load_pixels(pairs.images[i]) for i in pairs.left]) for pairs in both]
+    threat = Threat(norm="linf" if "linf" in budget else "l2", eps=read_eps(budget.split(":")[1]))
+    assert threat.allows(left[1], left[0]).all()
 
 
 def test_scores_are_those_of_the_pictures_at_the_models_threshold(
