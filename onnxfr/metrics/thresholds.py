@@ -127,7 +127,10 @@ def threshold_at_fmr(
     values, genuine, _ = pair_scores(scores, same, rejected)
     impostor = values[~genuine]
     if impostor.size == 0 or not np.isfinite(impostor).any():
-        raise MetricError("a threshold at an FMR needs at least one scored impostor pair")
+        raise MetricError(
+            "a threshold at an FMR needs at least one scored impostor pair; measure it on data "
+            "that have some, or state the threshold"
+        )
     # 1e-9: 0.001 * 3000 must be three false matches, not two.
     allowed = int(target * impostor.size + 1e-9)
     value = float(np.partition(impostor, impostor.size - 1 - allowed)[impostor.size - 1 - allowed])

@@ -13,7 +13,7 @@ from onnxfr.cli.suite import suite_app
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
 from onnxfr.data.suite import open_suite
-from onnxfr.errors import DataError, OnnxfrWarning, SpecError, StoreError
+from onnxfr.errors import DataError, MetricError, OnnxfrWarning, SpecError, StoreError
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
@@ -117,6 +117,14 @@ def test_pairs_that_cannot_be_used_are_told(tmp_path: Path, order: SuiteOrder) -
         picture.write_bytes(b"no picture")
     with pytest.raises(DataError, match="none of the 4 pairs to dodge with"):
         make_suite(Context(tmp_path / "cache"), broken, tmp_path / "none")
+
+
+def test_a_suite_of_one_goal_has_no_false_matches_to_measure(
+    tmp_path: Path, order: SuiteOrder, toy_model: Path
+) -> None:
+    make_suite(Context(tmp_path / "cache"), replace(order, goals=(Goal.DODGE,)), tmp_path / "some")
+    with pytest.raises(MetricError, match="on data that have some, or state the threshold"):
+        score_suite(Context(tmp_path / "cache"), str(toy_model), tmp_path / "some")
 
 
 def test_a_rate_of_no_pairs_is_none(made: Path, toy_model: Path) -> None:
