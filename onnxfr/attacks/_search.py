@@ -45,7 +45,8 @@ class SmallestBudget(Attack):
     Args:
         attack: the attack, or its name, or ``{"name": ..., "parameters": ...}``.
         schedule: ``ours`` or ``robfr``.
-        first: RobFR's first budget, the top of its scan, and ours where no gradient is to be had.
+        first: the top of both scans for single-step attacks, RobFR's first budget for the others,
+            and ours where no gradient is to be had.
         precision: ours ends when the bracket is this narrow, relative to the budget.
         rounds: most runs of the attack for one row in ours.
     """
