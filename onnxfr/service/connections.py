@@ -1,4 +1,4 @@
-"""Ends connections whose requests never begin in earnest: heads without end, in time or in size.
+"""Ends connections in time: those that never come to a request, and all when the service ends.
 
 uvicorn gives up idle connections only between two requests: a head that arrives byte by byte would
 hold its connection for ever, one of a gigabyte would be kept in memory, and no key is asked for
@@ -8,11 +8,16 @@ before a head is complete.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onnxfr.service.answers import refusal
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_HEAD = 1 << 19
 """Bytes read until a head is complete: twice what is read at a time, for the end of the body before
@@ -90,3 +95,25 @@ class Connection(HttpToolsProtocol):
         lines += [name + b": " + value for name, value in answer.raw_headers]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         self.transport.close()
+
+
+class LastAnswers:
+    """Closes each connection with its answer once the service is ending.
+
+    uvicorn tells the connections it knows at that moment. One that was accepted just then would be
+    kept alive, and its requests answered until time is up and the last of them is thrown away.
+    """
+
+    def __init__(self, app: ASGIApp, ending: Callable[[], bool]) -> None:
+        self._app, self._ending = app, ending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with a word added to its answer."""
+
+        async def say(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._ending():
+                headers = [pair for pair in message["headers"] if pair[0] != b"connection"]
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive, say)

@@ -33,7 +33,7 @@ def serve(
         import uvicorn
 
         from onnxfr.service.app import build_app
-        from onnxfr.service.connections import Connection
+        from onnxfr.service.connections import Connection, LastAnswers
     except ModuleNotFoundError as missing:
         raise MissingExtra(missing.name or "fastapi", "serve") from None
     if not is_loopback(host) and not settings.keys:
@@ -45,8 +45,9 @@ def serve(
     blank = np.zeros((*verifier.model.card.input_size, 3), dtype=np.uint8)
     verifier.embed([blank] * settings.max_batch)
     log_to_stderr()
+    app = build_app(verifier, settings)
     config = uvicorn.Config(
-        build_app(verifier, settings),
+        LastAnswers(app, lambda: server.should_exit),
         http=Connection,
         log_config=None,
         access_log=False,
@@ -55,9 +56,10 @@ def serve(
         timeout_graceful_shutdown=_GRACE_SECONDS,
         server_header=False,
     )
+    server = uvicorn.Server(config)
     with listener:
         ready(f"http://{_written(host)}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

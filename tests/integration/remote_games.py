@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import cv2
 import numpy as np
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from onnxfr.attacks.base import Attack, AttackResult
 from onnxfr.models.remote.adapter import Adapter, read_adapter
@@ -76,7 +76,7 @@ def served_here(model: FRModel, threshold: float, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(app: FastAPI, port: int, **options: Any) -> Iterator[None]:
+def running(app: ASGIApp, port: int, **options: Any) -> Iterator[None]:
     """Run an application in a thread of this process."""
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", **options))
     thread = threading.Thread(target=server.run)

@@ -10,6 +10,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "evaluators"))
@@ -19,7 +20,7 @@ from toy_faces import make_model
 
 from onnxfr.models.wrapper import load_model
 from onnxfr.service.app import build_app
-from onnxfr.service.connections import MAX_HEAD, Connection
+from onnxfr.service.connections import MAX_HEAD, Connection, LastAnswers
 from onnxfr.service.settings import ServiceSettings
 from onnxfr.service.verifier import Verifier
 
@@ -29,23 +30,31 @@ VERIFY = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     model = load_model(make_model(tmp_path_factory.mktemp("model") / "toy"))
-    port, app = free_port(), build_app(Verifier(model, 0.6), ServiceSettings())
+    return build_app(Verifier(model, 0.6), ServiceSettings())
+
+
+@pytest.fixture(scope="module")
+def port(app: FastAPI) -> Iterator[int]:
+    port = free_port()
     with running(app, port, http=Connection, timeout_keep_alive=SECONDS):
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.02)
         yield port
 
 
 @pytest.fixture
 def client(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with connected(port) as client:
         yield client
+
+
+def connected(port: int) -> socket.socket:
+    for _ in range(500):
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=20)
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    raise AssertionError("nobody listens")
 
 
 def status_of(client: socket.socket) -> int:
@@ -121,3 +130,17 @@ def test_a_request_may_take_longer_than_its_head(client: socket.socket) -> None:
     assert status_of(client) == 400
     client.sendall(b"\r\n")
     assert status_of(client) == 200
+
+
+def test_an_ending_service_keeps_no_connection_alive(app: FastAPI) -> None:
+    port, ending = free_port(), [False]
+    with (
+        running(LastAnswers(app, lambda: ending[0]), port, http=Connection),
+        connected(port) as client,
+    ):
+        client.sendall(HEALTH + b"\r\n")
+        assert status_of(client) == 200
+        ending[0] = True
+        client.sendall(HEALTH + b"\r\n")
+        content = rest_of(client)
+    assert content.startswith(b"HTTP/1.1 200") and content.count(b"connection: close") == 1
