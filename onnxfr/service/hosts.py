@@ -10,9 +10,11 @@ import re
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from onnxfr.models.remote.authorisation import is_loopback
 from onnxfr.service.answers import refusal
+from onnxfr.service.bodies import drain
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,6 +46,7 @@ class LocalHosts:
             f"[::1] as Host, got {host[:_SHOWN]!r}; set up keys to serve other names",
             headers={"Connection": "close"},
         )
+        await drain(Request(scope, receive))
         await answer(scope, receive, send)
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from http.client import HTTPResponse
 from pathlib import Path
 
 import numpy as np
@@ -119,19 +120,21 @@ def test_a_request_under_way_is_finished_when_the_service_is_told_to_end(
 
 
 def test_a_body_refused_unread_costs_its_sender_no_connection(model: Path) -> None:
-    port, body = free_port(), b"x" * 300
-    head = b"POST /v1/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
-    with (
-        served(model, port, "--threshold", "0.6"),
-        socket.create_connection(("127.0.0.1", port), timeout=20) as client,
-    ):
-        # Closed too early, the connection would be reset by the second piece.
-        for piece in (head + b"Content-Length: 900\r\n\r\n", body, body, body):
-            client.sendall(piece)
-            time.sleep(0.15)
-        with client.makefile("rb") as answer:
-            content = answer.read()
-    assert content.startswith(b"HTTP/1.1 415") and b"unsupported_type" in content
+    port, body, contents = free_port(), b"x" * 300, []
+    with served(model, port, "--threshold", "0.6"):
+        for host in (b"localhost", b"photos.example"):
+            head = (
+                b"POST /v1/verify HTTP/1.1\r\nHost: " + host + b"\r\nContent-Type: text/plain\r\n"
+            )
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                # Closed too early, the connection would be reset by the second piece.
+                for piece in (head + b"Content-Length: 900\r\n\r\n", body, body, body):
+                    client.sendall(piece)
+                    time.sleep(0.15)
+                answer = HTTPResponse(client)
+                answer.begin()
+                contents.append((answer.status, json.load(answer)["error"]["code"]))
+    assert contents == [(415, "unsupported_type"), (421, "wrong_host")]
 
 
 def test_a_body_that_never_ends_is_answered_and_cut_off(model: Path) -> None:
