@@ -36,6 +36,9 @@ _STRANGERS = 16
 """Faces of other people that every pair's attacker holds, where the data set has as many people."""
 _MOST_ROWS, _FEWEST_ROWS = 50, 8
 _QUESTIONS_OF_A_BLOCK = 100_000
+_ROUNDING = 1e-6
+"""A measured threshold is the score of a pair that it refuses; summed in another order or batch the
+same score may be a little higher."""
 
 _Measured = dict[tuple[str, str, str, str], Threshold]
 _thresholds: WeakKeyDictionary[Context, _Measured] = WeakKeyDictionary()
@@ -200,9 +203,11 @@ def _measure(context: Context, model: ModelRef, data: DataRef, rule: str, align:
     same = pairs.same[usable]
     name = data.name.replace("@", "-").replace(" ", "-")
     if kind == "oracle":
-        return oracle_accuracy(scores, same, data=name).threshold
-    target = finest_target(_number(rule, value), int((~same).sum()))
-    return threshold_at_fmr(scores, same, target, data=name)
+        found = oracle_accuracy(scores, same, data=name).threshold
+    else:
+        target = finest_target(_number(rule, value), int((~same).sum()))
+        found = threshold_at_fmr(scores, same, target, data=name)
+    return replace(found, value=found.value + _ROUNDING)
 
 
 def _number(rule: str, value: str) -> float:

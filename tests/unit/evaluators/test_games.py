@@ -58,11 +58,12 @@ def test_thresholds_are_those_of_the_whole_clean_data_set(world: World) -> None:
     assert games.probe.references is not None
     scores = load_model(model.ref).similarity(games.probe.images, games.probe.references)
     best = clean_threshold(context, model, data, "oracle", align="no")
-    found = fixed_accuracy(scores, pairs.same, best).accuracy.value
-    assert found == pytest.approx(oracle_accuracy(scores, pairs.same).accuracy.value, abs=0.02)
+    # Added up in another order, scores differ by so much from those that set the threshold.
+    found = fixed_accuracy(scores + 3e-7, pairs.same, best).accuracy.value
+    assert found == pytest.approx(oracle_accuracy(scores, pairs.same).accuracy.value)
     assert best.origin.endswith("@oracle")
     frozen = clean_threshold(context, model, data, "fmr=0.05", align="no")
-    assert (scores[~pairs.same] > frozen.value + 1e-5).mean() <= 0.05
+    assert (scores[~pairs.same] + 3e-7 > frozen.value).mean() <= 0.05
     assert clean_threshold(context, model, data, "fixed=0.25") == Threshold(0.25)
     for rule in ("fmr=x", "median", "fmr=0", "fixed=1.2", "fixed=nan", "oracle=1"):
         with pytest.raises(SpecError):
