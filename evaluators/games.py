@@ -24,7 +24,7 @@ from onnxfr.evaluators.crops import CropStore
 from onnxfr.evaluators.faces import crop_store, embed_faces, needs_alignment
 from onnxfr.evaluators.scored import finest_target
 from onnxfr.metrics.protocols import oracle_accuracy
-from onnxfr.metrics.thresholds import Threshold, threshold_at_fmr
+from onnxfr.metrics.thresholds import Threshold, checked_cosine, threshold_at_fmr
 from onnxfr.models.geometry import fit_array
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -123,8 +123,8 @@ def check_rule(rule: str) -> None:
     kind, equals, value = rule.partition("=")
     if kind not in ("fmr", "fixed", "oracle", "card") or (kind in ("oracle", "card") and equals):
         raise SpecError(f"a threshold rule is fmr=…, oracle, card or fixed=…; got {rule!r}")
-    if kind == "fixed" and not -1 <= _number(rule, value) <= 1:
-        raise SpecError(f"a threshold is a cosine, from -1 to 1; got {rule!r}")
+    if kind == "fixed":
+        checked_cosine(_number(rule, value))
     if kind == "fmr" and not 0 < _number(rule, value) < 1:
         raise SpecError(f"a false-match rate lies between 0 and 1; got {rule!r}")
 

@@ -16,6 +16,7 @@ from onnxfr.evaluators.faces import crop_store, embed_faces, needs_alignment
 from onnxfr.evaluators.pair_records import pair_records, small_picture
 from onnxfr.evaluators.scored import split
 from onnxfr.evaluators.verification_results import results_of
+from onnxfr.metrics.thresholds import checked_cosine
 from onnxfr.runs.cells import Cell, Cost, canonical
 from onnxfr.runs.context import Context
 
@@ -42,6 +43,8 @@ class Verification(Evaluator):
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return one cell per model and data set: a cell's time is embedding, done once anyway."""
+        for threshold in self.thresholds:
+            checked_cosine(threshold)
         cells = []
         for model in context.models:
             card = context.context.model(model).card

@@ -57,7 +57,7 @@ def attack(
     """
     from onnxfr.attacks import make_attack
     from onnxfr.evaluators.attacked import Rules, fight
-    from onnxfr.metrics.thresholds import Threshold
+    from onnxfr.metrics.thresholds import Threshold, checked_cosine
     from onnxfr.models.wrapper import load_model
     from onnxfr.threat import Threat, read_eps
 
@@ -65,7 +65,7 @@ def attack(
     budget = read_eps(eps) if eps is not None else None if how.seeks == "smallest" else 8 / 255
     probe = _probe(loaded, changed, reference, align)
     cosine = float(loaded.similarity(probe.images, _references(probe))[0])
-    limit = Threshold(threshold) if threshold is not None else _card_threshold(loaded)
+    limit = _card_threshold(loaded) if threshold is None else Threshold(checked_cosine(threshold))
     if goal is None:
         goal = Goal.DODGE if cosine > limit.value else Goal.IMPERSONATE
     probe = _with_needs(probe, how, landmarks)

@@ -96,7 +96,7 @@ def read_asked(path: Path | None, flags: dict[str, Any], engine: dict[str, Any])
     content = {**base, **flags}
     if engine:
         content["engine"] = {**base.get("engine", {}), **engine}
-    asked = validate(RunSpec, content, source="the options")
+    asked = validate(RunSpec, content, source="one of the options")
     # What the file names has been found beside it; only what was typed is relative to here.
     here = resolve(asked, Path.cwd())
     return asked.model_copy(update={name: getattr(here, name) for name in flags})

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from onnxfr.errors import MetricError
+from onnxfr.errors import MetricError, SpecError
 from onnxfr.metrics._checks import Bools, both_classes, floats, fraction, pair_scores
 
 _ORIGIN = re.compile(r"fixed|[^@\s]+@[^@\s]+")
@@ -77,6 +77,19 @@ class Threshold:
     def accepts(self, scores: ArrayLike) -> Bools:
         """Return which scores are matches; NaN never is."""
         return floats(scores, "scores") > self.value
+
+
+def checked_cosine(value: float) -> float:
+    """Return a threshold that a user stated, or raise: beyond 1 nobody would ever be accepted.
+
+    Manuals often state a distance instead, which is the likeliest reason for such a number.
+    """
+    if not -1 <= value <= 1:
+        raise SpecError(
+            f"a threshold is a cosine, from -1 to 1; got {value:g}; a distance d between "
+            "embeddings of unit length is the cosine 1 - d*d/2"
+        )
+    return value
 
 
 def cosine_to_distance(cosine: float) -> float:

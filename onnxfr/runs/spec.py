@@ -106,7 +106,7 @@ def read_spec(path: Path) -> RunSpec:
 
 def make_spec(content: Mapping[str, Any], folder: Path) -> RunSpec:
     """Return the specification that command-line flags describe; paths are relative to folder."""
-    return resolve(validate(RunSpec, content, source="the options"), folder)
+    return resolve(validate(RunSpec, content, source="one of the options"), folder)
 
 
 def read_suite(name: str, text: str) -> Suite:

@@ -54,6 +54,8 @@ def test_words_for_people_and_errors(tmp_path: Path, toy_model: Path, toy_faces:
     assert "grey levels" in said and "threshold 0.2000" in said
     with pytest.raises(SpecError, match="--threshold"):
         _run(*common)
+    with pytest.raises(SpecError, match="cosine, from -1 to 1"):
+        _run(*common, "--threshold", 1.24)
     with pytest.raises(SpecError, match="linf or l2"):
         _run(*common, "--threshold", 0.2, "--norm", "l7")
     with pytest.raises(SpecError, match="other people"):

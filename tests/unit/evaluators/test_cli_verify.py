@@ -77,6 +77,14 @@ def test_the_json_answer_has_the_promised_keys(toy_model: Path, toy_faces: Path)
     assert answer["pairs"] == answer["genuine"] + answer["impostor"]
 
 
+@pytest.mark.parametrize("stated", [1.24, -1.5, "nan"])
+def test_a_threshold_that_is_no_cosine_is_refused(
+    stated: object, toy_model: Path, toy_faces: Path
+) -> None:
+    with pytest.raises(SpecError, match=r"cosine, from -1 to 1; got .*1 - d\*d/2"):
+        _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--threshold", stated)
+
+
 def test_a_given_threshold_is_judged_as_fixed(toy_model: Path, toy_faces: Path) -> None:
     _, out = _run(
         "verify", toy_model, "--data", f"folder:{toy_faces}", "--threshold", 0.3, "--json"
