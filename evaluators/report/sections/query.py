@@ -32,8 +32,6 @@ from onnxfr.metrics.attack_success import median_cost, success_curve
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.threat import write_eps
 
-_EASY = 0.5
-
 
 @SECTIONS.register("query")
 class QuerySection(Section):
@@ -55,8 +53,7 @@ class QuerySection(Section):
                 f"pairs{where} ({span(best.low, best.high)}) by {best.method}, within "
                 f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}."
             )
-            easy = (best.value or 0.0) >= _EASY
-            found.append(Verdict("problem" if easy else "caution", sentence, best.model))
+            found.append(Verdict("caution" if best.value else "info", sentence, best.model))
         return [*found, *unplayable(view)]
 
     def headlines(self, view: View) -> list[Headline]:
