@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -286,10 +287,10 @@ def _tell(outcome: Outcome, store: RunStore, results: list[dict[str, Any]], as_j
     elif outcome.ending == "unfinished":
         typer.echo(
             "some cells hold less than was asked for, see above; run again to go on, or look at "
-            f"what there is: onnxfr report {store.folder}"
+            f"what there is: onnxfr report {shlex.quote(str(store.folder))}"
         )
     else:
-        typer.echo(f"next: onnxfr report {store.folder}")
+        typer.echo(f"next: onnxfr report {shlex.quote(str(store.folder))}")
 
 
 def _readable(seconds: float) -> str:

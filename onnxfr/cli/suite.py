@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +97,8 @@ def make(
         return
     typer.echo(f"{count} pictures, {beaten} of them fool all {members} surrogates: {output}")
     typer.echo(manifest.licence)
-    typer.echo(f"next: onnxfr suite score MODEL suite:{output} --data {data}")
+    words = shlex.join([f"suite:{output}", "--data", data])
+    typer.echo(f"next: onnxfr suite score MODEL {words}")
 
 
 @suite_app.command("score")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
 from contextlib import contextmanager
@@ -183,7 +184,7 @@ def _tell(answer: dict[str, Any], output: Path | None) -> None:
     if answer["unreadable"]:
         typer.echo(f"{'left out':<14} {answer['unreadable']} pairs with an unreadable picture")
     if output is not None:
-        typer.echo(f"next: onnxfr report {output}")
+        typer.echo(f"next: onnxfr report {shlex.quote(str(output))}")
 
 
 def _line(name: str, value: float, interval: Sequence[float], remark: str) -> None:

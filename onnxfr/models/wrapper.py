@@ -7,6 +7,7 @@ function.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -193,7 +194,7 @@ def load_model(
     if path.is_file():
         raise ModelError(
             f"{path} is a vendor's file, not yet in normal form; admit it first: "
-            f"onnxfr import {path} -o DIR --data lfw:PATH"
+            f"onnxfr import {shlex.quote(str(path))} -o DIR --data lfw:PATH"
         )
     raise ModelError(
         f"no model at {reference}: expected a folder made by 'onnxfr import', or the name of a "

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_verify_report_compare_from_end_to_end(
     (paired,) = json.loads(out)["paired"]
     assert paired["model_a"] == "toy" and paired["model_b"] == "other"
     assert set(paired["duels"]) == {"all", "genuine", "impostor"}
+
+
+def test_the_next_command_can_be_copied_from_folders_of_any_name(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    run = tmp_path / "one day's run"
+    _, out = _run("verify", toy_model, "--data", f"folder:{toy_faces}", "-o", run)
+    (command,) = [line for line in out.splitlines() if line.startswith("next:")]
+    assert shlex.split(command) == ["next:", "onnxfr", "report", str(run)]
 
 
 def test_fail_if_decides_the_exit_code(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
