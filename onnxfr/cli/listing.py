@@ -63,9 +63,12 @@ def _models() -> list[Row]:
 def _presets() -> list[Row]:
     from importlib import resources
 
+    from onnxfr.runs.spec import read_suite
+
     folder = resources.files("onnxfr.evaluators").joinpath("presets")
-    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(".toml"))
-    return [{"name": name.removesuffix(".toml"), "what": "preset"} for name in names]
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    suites = {file.name.removesuffix(".toml"): file.read_text("utf-8") for file in files}
+    return [{"name": n, "what": read_suite(n, text).description} for n, text in suites.items()]
 
 
 def _operators() -> list[Row]:
@@ -87,7 +90,7 @@ def _attacks() -> list[Row]:
 def _exporters() -> list[Row]:
     from onnxfr.exporters.base import EXPORTERS
 
-    return [{"name": name, "what": _first_line(item)} for name, item in EXPORTERS.items()]
+    return [{"name": name, "what": item.formats} for name, item in EXPORTERS.items()]
 
 
 KINDS: dict[str, Callable[[], list[Row]]] = {

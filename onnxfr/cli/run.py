@@ -31,7 +31,7 @@ def run(
     data: Annotated[
         list[str] | None, typer.Option(help="Data set, such as lfw:PATH or orl; repeatable.")
     ] = None,
-    suite: Annotated[str | None, typer.Option(help="What to evaluate: quick, full, ...")] = None,
+    suite: Annotated[str | None, typer.Option(help="One of 'onnxfr ls presets': quick.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory; default runs/NAME.")
     ] = None,
