@@ -105,11 +105,25 @@ def _hardest(sheet: Sheet) -> Verdict | None:
     if deepest is None:
         return None
     told = ", ".join(f"{title_of(name)} {percent(sheet.mean_of(name), 1)}" for name in names)
+    guess, guesser = _guessing(sheet)
     sentence = (
         f"Hardest for {sheet.model}: {told}. Under {condition_words(worst, level)} it is right "
-        f"on {percent(deepest, 1)} of pairs; a coin toss is right on 50 %."
+        f"on {percent(deepest, 1)} of pairs; {guesser}."
     )
-    return Verdict("caution" if deepest < 0.75 else "info", sentence, sheet.model)
+    return Verdict("caution" if deepest < (1 + guess) / 2 else "info", sentence, sheet.model)
+
+
+def _guessing(sheet: Sheet) -> tuple[float, str]:
+    """Return how often somebody is right who never looks, and who that is.
+
+    Where one kind of pairs is commoner, that is more often than a coin toss.
+    """
+    strangers, genuine = (sheet.find(metric, CLEAN, CLEAN) for metric in ("fmr", "fnmr"))
+    if strangers is None or genuine is None or strangers.n == genuine.n:
+        return 0.5, "a coin toss is right on 50 %"
+    share = max(strangers.n, genuine.n) / (strangers.n + genuine.n)
+    verb = "refuse" if strangers.n > genuine.n else "accept"
+    return share, f"to {verb} everybody is right on {percent(share, 1)}"
 
 
 def _extreme(frozen: Sheet, metric: str) -> Result | None:

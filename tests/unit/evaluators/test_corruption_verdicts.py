@@ -40,6 +40,24 @@ def test_no_difference_is_neither_better_nor_worse(errors: tuple[int, int], told
     assert told in sentence
 
 
+@pytest.mark.parametrize(
+    ("strangers", "genuine", "level", "told"),
+    [
+        (20, 20, "info", "a coin toss is right on 50 %."),
+        (30, 10, "caution", "to refuse everybody is right on 75.0 %."),
+        (10, 30, "caution", "to accept everybody is right on 75.0 %."),
+    ],
+)
+def test_pairs_of_one_kind_make_guessing_easier(
+    strangers: int, genuine: int, level: str, told: str
+) -> None:
+    view, counts = _view(m=(8, 0)), {"fmr": strangers, "fnmr": genuine}
+    results = tuple(replace(r, n=counts.get(r.metric, r.n)) for r in view.results)
+    verdicts = SECTIONS.get("corruption")().verdicts(replace(view, results=results))
+    (found,) = [v for v in verdicts if "Hardest" in v.sentence]
+    assert found.level == level and found.sentence.endswith(told)
+
+
 def test_a_loss_that_is_not_known_has_no_bar() -> None:
     view = _view(m=(4, 2), n=(6, 1))
     blind = tuple(
