@@ -159,10 +159,12 @@ def _refused(frozen: Sheet) -> list[Verdict]:
     clean, worst = frozen.find("fnmr", CLEAN, CLEAN), _extreme(frozen, "fnmr")
     if clean is None or worst is None:
         return []
+    faceless = _extreme(frozen, "rr")
+    beside = " without those in which no face is found" if faceless and faceless.value else ""
     sentence = (
         f"Convenience: at that threshold {frozen.model} refuses {percent(clean.value, 1)} of "
         f"genuine pairs when clean and up to {percent(worst.value, 1)} "
-        f"({condition_words(worst.method, worst.condition)})."
+        f"({condition_words(worst.method, worst.condition)}){beside}."
     )
     return [Verdict("info", sentence, frozen.model)]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from test_corruption_results import CLEAN, rows, wrong
+from test_corruption_results import CLEAN, N, rows, wrong
 
 from onnxfr.evaluators.corruption_results import results_of
 from onnxfr.evaluators.report.corruption_charts import category_bars
@@ -56,6 +57,18 @@ def test_pairs_of_one_kind_make_guessing_easier(
     verdicts = SECTIONS.get("corruption")().verdicts(replace(view, results=results))
     (found,) = [v for v in verdicts if "Hardest" in v.sentence]
     assert found.level == level and found.sentence.endswith(told)
+
+
+@pytest.mark.parametrize("rejected", [0, 5])
+def test_refused_pairs_are_told_without_those_that_have_no_face(rejected: int) -> None:
+    faceless = np.arange(N) < rejected
+    records = rows("clean", 0, CLEAN, watched=True)
+    records += rows("fog", 1, wrong(8), rejected=faceless, watched=True)
+    table = pa.Table.from_pylist(records)
+    view = View(table, tuple(results_of(table, ("frozen",))), {})
+    verdicts = SECTIONS.get("corruption")().verdicts(view)
+    (found,) = [v.sentence for v in verdicts if v.sentence.startswith("Convenience")]
+    assert ("without those in which no face is found" in found) is (rejected > 0)
 
 
 def test_a_loss_that_is_not_known_has_no_bar() -> None:
