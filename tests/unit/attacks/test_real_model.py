@@ -92,3 +92,17 @@ def test_sums_and_dropout_run_on_a_real_graph(y1: OnnxModel, probes: dict[Goal, 
         oracle = play(y1, probes[goal], threat, goal)
         result = make_attack(text, {"steps": 4})(oracle, probes[goal], threat, seed=0)
         assert (result.margin > oracle.verify(probes[goal].images)).all()
+
+
+def test_dropout_leaves_the_surrogate_worth_asking(
+    y1: OnnxModel, probes: dict[Goal, Probe]
+) -> None:
+    threat, goal = Threat(eps=4 / 255), Goal.DODGE
+    margins = {
+        name: make_attack(name, {"steps": 8})(
+            play(y1, probes[goal], threat, goal), probes[goal], threat, seed=0
+        ).margin
+        for name in ("mim", "dfanet")
+    }
+    assert (margins["dfanet"] > 0).all()
+    assert (margins["dfanet"] > 0.6 * margins["mim"]).all()
