@@ -124,7 +124,7 @@ def check_rule(rule: str) -> None:
     if kind not in ("fmr", "fixed", "oracle", "card") or (kind in ("oracle", "card") and equals):
         raise SpecError(f"a threshold rule is fmr=…, oracle, card or fixed=…; got {rule!r}")
     if kind == "fixed":
-        checked_cosine(_number(rule, value))
+        checked_cosine(_number(rule, value), rule)
     if kind == "fmr" and not 0 < _number(rule, value) < 1:
         raise SpecError(f"a false-match rate lies between 0 and 1; got {rule!r}")
 

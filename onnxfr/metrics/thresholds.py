@@ -79,15 +79,19 @@ class Threshold:
         return floats(scores, "scores") > self.value
 
 
-def checked_cosine(value: float) -> float:
+def checked_cosine(value: float, said: str = "") -> float:
     """Return a threshold that a user stated, or raise: beyond 1 nobody would ever be accepted.
 
     Manuals often state a distance instead, which is the likeliest reason for such a number.
+
+    Args:
+        value: the number.
+        said: the user's own words, where they were more than the number.
     """
     if not -1 <= value <= 1:
         raise SpecError(
-            f"a threshold is a cosine, from -1 to 1; got {value:g}; a distance d between "
-            "embeddings of unit length is the cosine 1 - d*d/2"
+            f"a threshold is a cosine, from -1 to 1; got {repr(said) if said else f'{value:g}'}; a "
+            "distance d between embeddings of unit length is the cosine 1 - d*d/2"
         )
     return value
 

@@ -146,5 +146,7 @@ def test_whatever_can_be_named_is_documented() -> None:
     text = "\n".join(text_of(page) for page in PAGES if page != "CHANGELOG.md")
     spoken = set(re.findall(r"[A-Za-z0-9_\-]+", text))
     for kind, rows in KINDS.items():
-        missing = [row["name"] for row in rows() if row["name"] not in spoken]
+        # Other tests of this process register toys.
+        names = [row["name"] for row in rows() if not row["name"].startswith("toy_")]
+        missing = [name for name in names if name not in spoken]
         assert not missing, f"{kind} without a word in the documentation: {missing}"
