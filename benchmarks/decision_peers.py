@@ -33,12 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.attacks import make_attack
+from onnxfr.budgets import read_eps
 from onnxfr.data.images import decode, to_images
 from onnxfr.models.wrapper import OnnxModel, load_model
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import stream
-from onnxfr.threat import Threat, read_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images
 
 PEERS = (

@@ -31,6 +31,7 @@ from onnxfr.evaluators.priming import identify_surrogate, primed_photographs, su
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.remote.model import RemoteModel
+from onnxfr.models.remote.reference import is_remote
 from onnxfr.runs.cells import Cell, Cost, ModelRef, chunks, take_rows
 from onnxfr.runs.context import Context
 from onnxfr.runs.records import unfinished
@@ -91,9 +92,10 @@ class Api(Evaluator):
                     "another attack or norm"
                 )
             check_needs((attack,))
+        local = [model for model in context.models if not is_remote(model.ref)]
         shared = {
             "align": self.align,
-            "threshold": planned_rule(self.threshold, context.fmr),
+            "threshold": planned_rule(self.threshold, context, local),
             "jpeg": self.jpeg,
         }
         others: tuple[ModelRef, ...] = ()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import GREY, attack_label
 from onnxfr.metrics.api import api_rates
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
-from onnxfr.threat import write_eps
 
 _QUERIES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 _ANSWERED = ("judged", "rejected", "invalid")

@@ -193,7 +193,7 @@ class CorruptionAttack(Evaluator):
                         **settings_of(self.preset, self.frost_photographs),
                         "shown": [name for name in drawn[: self.examples] if name in block],
                         "max_queries": self.max_queries,
-                        "threshold": planned_rule(self.threshold, plan.fmr),
+                        "threshold": planned_rule(self.threshold, plan, [model]),
                         "precision": self.precision,
                         "align": self.align,
                         "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import GREY, unplayable_pairs
 from onnxfr.evaluators.treatment import CLEAN, is_chain
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
-from onnxfr.threat import write_eps
 
 _GAME = ("model", "data", "method", "goal", "norm", "eps", "order")
 

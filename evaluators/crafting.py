@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.attacks import Attack, make_attack
+from onnxfr.budgets import read_eps, write_eps
 from onnxfr.errors import DataError, OnnxfrWarning, SpecError
 from onnxfr.evaluators.attacked import EOT_SAMPLES, is_randomised
 from onnxfr.evaluators.games import Games, clean_threshold
@@ -25,7 +26,7 @@ from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, round8
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat, read_eps, write_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Embeddings, Goal, Images, Norm
 
 _BLOCK = 32

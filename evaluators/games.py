@@ -7,7 +7,7 @@ data set, whichever rows a cell holds, so that cutting a run into cells never mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from onnxfr.alignment.aligner import Rejection
 from onnxfr.data.images import image_sha, load_pixels, to_images
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.errors import DataError, SpecError
+from onnxfr.evaluators.base import PlanContext
 from onnxfr.evaluators.crops import CropStore
 from onnxfr.evaluators.faces import crop_store, embed_faces, needs_alignment
 from onnxfr.evaluators.scored import finest_target
@@ -129,10 +130,16 @@ def check_rule(rule: str) -> None:
         raise SpecError(f"a false-match rate lies between 0 and 1; got {rule!r}")
 
 
-def planned_rule(wished: str, fmr: float) -> str:
-    """Return the rule a plan follows, the run's FMR where none is wished for, after a check."""
-    rule = wished or f"fmr={fmr:g}"
+def planned_rule(wished: str, plan: PlanContext, models: Iterable[ModelRef]) -> str:
+    """Return the rule a plan follows, the run's FMR where none is wished for.
+
+    A rule that one of the models cannot follow is refused here, before the work.
+    """
+    rule = wished or f"fmr={plan.fmr:g}"
     check_rule(rule)
+    if rule == "card":
+        for model in models:
+            plan.context.card(model).threshold()
     return rule
 
 

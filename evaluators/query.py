@@ -139,7 +139,7 @@ class Query(Evaluator):
                     params: dict[str, Any] = {
                         "attack": attack.parameters(),
                         "shown": [name for name in drawn[: self.examples] if name in block],
-                        "threshold": planned_rule(self.threshold, context.fmr),
+                        "threshold": planned_rule(self.threshold, context, [model]),
                         "max_queries": self.max_queries,
                         "quantise": self.quantise,
                         "jpeg": self.jpeg,

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import GREY, VISIBILITY, attack_label, unplayable_pairs
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
-from onnxfr.threat import write_eps
 
 QUOTED = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 """Numbers of questions at which results are quoted, as far as the cap goes."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from onnxfr.attacks import Attack
+from onnxfr.budgets import write_eps
 from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
@@ -28,7 +29,7 @@ from onnxfr.evaluators.transfer_results import results_of
 from onnxfr.evaluators.white_box import Budget, expected_gradients
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat, write_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Goal, Norm
 
 
@@ -65,7 +66,7 @@ class Transfer(Evaluator):
         for norm, eps in self._budgets():
             check_budget(norm, eps)
         targets = self._targets(context.models)
-        cards = {model.sha256: context.context.model(model).card for model in context.models}
+        cards = {model.sha256: context.context.card(model) for model in context.models}
         able = self._differentiable(context)
         sources = make_sources(self.sources, able, targets, cards)
         attacks = {name: transfer_attack(name, self.steps) for name in self.attacks}
@@ -137,7 +138,7 @@ class Transfer(Evaluator):
                     "targets": [target.sha256 for target in source.targets],
                     "eps": eps,
                     "steps": self.steps,
-                    "threshold": planned_rule(self.threshold, plan.fmr),
+                    "threshold": planned_rule(self.threshold, plan, plan.models),
                     "align": self.align,
                     "strict": plan.strict,
                     "landmarks": self.landmarks if "landmarks" in needs_of(attack) else "",

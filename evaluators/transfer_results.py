@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from onnxfr.budgets import write_eps
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
 from onnxfr.metrics.attack_success import attack_success
 from onnxfr.metrics.bootstrap import bootstrap
 from onnxfr.metrics.intervals import Estimate, rate, rule_of_three
 from onnxfr.metrics.significance import holm, wilcoxon
-from onnxfr.threat import write_eps
 
 _SEED = 0
 _RESAMPLES = 1000

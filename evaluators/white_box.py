@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from onnxfr.attacks import Attack, make_attack
 from onnxfr.attacks._iterative import IterativeGradient
+from onnxfr.budgets import read_eps
 from onnxfr.checks import examine
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import (
@@ -40,7 +41,7 @@ from onnxfr.evaluators.white_box_results import results_of
 from onnxfr.models.wrapper import FRModel
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat, read_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Norm
 
 Budget = Annotated[float, BeforeValidator(read_eps)]
@@ -128,7 +129,7 @@ class WhiteBox(Evaluator):
         blocks = blocks_of(pairs, goal, self.pairs, context.seed, size)
         drawn = [name for block in blocks for name in block]
         shared: dict[str, Any] = {
-            "threshold": planned_rule(self.threshold, context.fmr),
+            "threshold": planned_rule(self.threshold, context, [model]),
             "samples": self.samples,
             "precision": self.precision,
             "align": self.align,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from onnxfr.budgets import write_eps
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import (
@@ -28,7 +29,6 @@ from onnxfr.metrics.attack_success import attack_success, median_cost, robfr_sco
 from onnxfr.metrics.bootstrap import bootstrap
 from onnxfr.metrics.intervals import Estimate, rate
 from onnxfr.metrics.weighted import weighted_median
-from onnxfr.threat import write_eps
 
 _RESAMPLES = 1000
 

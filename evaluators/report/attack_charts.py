@@ -8,11 +8,11 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.outcomes import GREY, Attacked
 from onnxfr.evaluators.report.legend import top_margin
 from onnxfr.evaluators.report.svg import Axis, Chart, line_style, linear_axis
 from onnxfr.metrics.attack_success import success_curve
-from onnxfr.threat import write_eps
 
 GOALS = {"dodge": "Dodging", "impersonate": "Impersonation"}
 NORMS = {"linf": "largest change", "l2": "root mean square change"}

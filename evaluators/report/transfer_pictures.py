@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.attacked import PICTURES
 from onnxfr.evaluators.report.example_pairs import data_uri
-from onnxfr.threat import write_eps
 
 _STRIPS = 12
 CAPTIONS = ("clean", "attacked", "change, enlarged", "reference")

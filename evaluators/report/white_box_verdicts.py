@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.outcomes import Attacked, envelope
 from onnxfr.evaluators.report.attack_charts import GOALS, grey
 from onnxfr.evaluators.report.section import Headline, Verdict, View
@@ -15,7 +16,6 @@ from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.white_box_lights import Lights
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate, rate
-from onnxfr.threat import write_eps
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -56,10 +56,11 @@ def attack(
     Example: onnxfr attack a.jpg b.jpg --model sface --attack bim --eps 4/255 -o out
     """
     from onnxfr.attacks import make_attack
+    from onnxfr.budgets import read_eps
     from onnxfr.evaluators.attacked import Rules, fight
     from onnxfr.metrics.thresholds import Threshold, checked_cosine
     from onnxfr.models.wrapper import load_model
-    from onnxfr.threat import Threat, read_eps
+    from onnxfr.threat import Threat
 
     how, loaded = make_attack(method), load_model(model)
     budget = read_eps(eps) if eps is not None else None if how.seeks == "smallest" else 8 / 255

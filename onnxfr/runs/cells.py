@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from onnxfr.budgets import write_eps
 from onnxfr.errors import SpecError
 
 Json = Mapping[str, Any]
@@ -133,7 +134,11 @@ class Cell:
     @property
     def label(self) -> str:
         """A short text for people: evaluator, model, method, condition, rows."""
-        condition = ",".join(f"{name}={value}" for name, value in self.condition.items())
+        condition = ",".join(
+            f"{name}={write_eps(value) if name == 'eps' and isinstance(value, float) else value}"
+            for name, value in self.condition.items()
+            if value is not None
+        )
         rows = ""
         if isinstance(self.rows, range):
             rows = f"rows {self.rows.start}-{self.rows.stop}"

@@ -20,6 +20,7 @@ from onnxfr.runs.work import Report
 from onnxfr.types import Embeddings, Images
 
 if TYPE_CHECKING:
+    from onnxfr.models.card import Card
     from onnxfr.models.wrapper import FRModel
 
 
@@ -31,6 +32,7 @@ class Context:
         self._report = report
         self._max_models = max_models
         self._models: OrderedDict[str, FRModel] = OrderedDict()
+        self._cards: dict[str, Card] = {}
         self._pairs: dict[tuple[str, int, int | None, str], PairSet] = {}
 
     def model(self, ref: str | ModelRef) -> FRModel:
@@ -58,6 +60,12 @@ class Context:
                 f"found {model.card.sha256[:12]}...; run again to plan with the new file"
             )
         return model
+
+    def card(self, ref: ModelRef) -> Card:
+        """Return a model's card, kept longer than the model: plans ask for those of many."""
+        if ref.sha256 not in self._cards:
+            self._cards[ref.sha256] = self.model(ref).card
+        return self._cards[ref.sha256]
 
     def pairs(self, spec: str | DataRef) -> PairSet:
         """Return the pair set behind ``spec``, opened at first use and kept.

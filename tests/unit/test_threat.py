@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxfr.budgets import read_eps, write_eps
 from onnxfr.errors import SpecError
-from onnxfr.threat import Threat, read_eps, write_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Norm
 
 SHAPE = (3, 3, 4, 5)

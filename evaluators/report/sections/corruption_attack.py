@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.corruption_attack_records import AIMED, CORRUPTION_FIRST
 from onnxfr.evaluators.corruption_attack_results import (
     Combined,
@@ -23,7 +24,6 @@ from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.treatment import CLEAN
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
-from onnxfr.threat import write_eps
 
 Game = list[Combined]
 """One attack, goal and budget under all its conditions."""

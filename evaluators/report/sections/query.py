@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.attacked import PICTURES
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import GREY
@@ -30,7 +31,6 @@ from onnxfr.evaluators.report.white_box_verdicts import unplayable
 from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.metrics.attack_success import median_cost, success_curve
 from onnxfr.metrics.intervals import Estimate
-from onnxfr.threat import write_eps
 
 
 @SECTIONS.register("query")

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from onnxfr.budgets import write_eps
 from onnxfr.evaluators.outcomes import Attacked, attacked_groups, by_games
 from onnxfr.evaluators.report.attack_charts import GOALS, budget_curves, grey, step_curves
 from onnxfr.evaluators.report.example_pairs import data_uri, short_name
@@ -25,7 +26,6 @@ from onnxfr.evaluators.report.wording import count, percent, span
 from onnxfr.evaluators.white_box_lights import Lights, lights_of
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import rate
-from onnxfr.threat import write_eps
 
 _ORDER = ("fgsm", "bim", "mim", "cw")
 _SIGNS = {"red": "✕", "yellow": "!", "green": "✓"}

@@ -9,6 +9,7 @@ import pytest
 from toy_faces import make_faces, make_model
 from typer.testing import CliRunner
 
+from onnxfr.budgets import read_eps
 from onnxfr.cli.suite import suite_app
 from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
@@ -17,7 +18,7 @@ from onnxfr.errors import DataError, MetricError, OnnxfrWarning, SpecError, Stor
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
-from onnxfr.threat import Threat, read_eps
+from onnxfr.threat import Threat
 from onnxfr.types import Goal
 
 

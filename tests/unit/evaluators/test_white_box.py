@@ -13,7 +13,7 @@ from toy_faces import Dice, make_model
 
 from onnxfr.attacks import make_attack
 from onnxfr.checks import Flag
-from onnxfr.errors import SpecError
+from onnxfr.errors import CardError, SpecError
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.outcomes import GameKey, attacked_groups
 from onnxfr.evaluators.planning import Plan, plan_run
@@ -252,6 +252,8 @@ def test_costs_and_parameters(tmp_path: Path, toy_model: Path, toy_faces: Path) 
         plan_of(context, toy_model, toy_faces, asked, data=[f"csv:{genuine}"])
     with pytest.raises(SpecError, match="threshold rule"):
         plan_of(context, toy_model, toy_faces, {"threshold": "orcale"})
+    with pytest.raises(CardError, match="has no threshold"):
+        plan_of(context, toy_model, toy_faces, {"threshold": "card"})
     with pytest.raises(SpecError, match="8/255"):
         plan_of(context, toy_model, toy_faces, {"linf": ["8"]})
     assert math.isclose(WhiteBox().linf[0], 2 / 255)

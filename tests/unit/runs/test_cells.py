@@ -79,6 +79,15 @@ def test_the_key_is_the_same_on_every_machine_and_day() -> None:
     assert CELL.key == hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [({"eps": 8 / 255}, "eps=8/255"), ({"eps": "4/255"}, "eps=4/255"), ({"eps": None}, "")],
+)
+def test_a_label_gives_budgets_as_people_write_them(condition: dict[str, Any], told: str) -> None:
+    words = replace(CELL, condition=condition, rows=None).label.split()
+    assert words == ["verification", "a", "pgd", *told.split()]
+
+
 def test_later_edits_of_the_given_dictionary_do_not_reach_the_cell() -> None:
     params = {"steps": [1, 2]}
     cell = replace(CELL, params=params)
