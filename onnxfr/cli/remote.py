@@ -99,10 +99,7 @@ def ask(
 
 def _wanted(row: dict[str, Any]) -> list[str]:
     optional = row["optional_secrets"]
-    return [
-        f"{name} (where keys are asked for)" if name in optional else name
-        for name in row["secrets"]
-    ]
+    return [f"{name} (where it is needed)" if name in optional else name for name in row["secrets"]]
 
 
 def _read(path: Path) -> bytes:

@@ -57,7 +57,11 @@ class Journal:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the journal alone, knowing everything written to it so far."""
-        with self._lock:
+        try:
+            held = self._lock.acquire()
+        except OSError as bad:
+            raise RemoteError(f"cannot lock the journal {self.path}: {bad}") from None
+        with held:
             self._catch_up()
             yield
 

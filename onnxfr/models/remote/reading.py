@@ -81,7 +81,7 @@ def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
     check_status(adapter, status, body)
     rule = adapter.answer
     score = _number(rule.score, content)
-    if score is None and rule.score is not None:
+    if rule.score is not None and not found(look(content, rule.score)):
         score = rule.score_absent
     threshold = rule.threshold
     if rule.threshold_path is not None:

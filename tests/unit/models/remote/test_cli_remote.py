@@ -20,12 +20,12 @@ def test_the_list_names_every_adapter_and_its_secrets() -> None:
     rows = json.loads(CliRunner().invoke(remote_app, ["list", "--json"]).stdout)
     assert [row["name"] for row in rows] == adapter_names()
     aws = next(row for row in rows if row["name"] == "aws_compare_faces")
-    assert aws["secrets"] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
-    assert aws["optional_secrets"] == []
+    assert aws["secrets"] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]
+    assert aws["optional_secrets"] == ["AWS_SESSION_TOKEN"]
     ours = next(row for row in rows if row["name"] == "onnxfr")
     assert ours["secrets"] == ours["optional_secrets"] == ["ONNXFR_API_KEY"]
     said = CliRunner().invoke(remote_app, ["list"]).stdout
-    assert "wants ONNXFR_API_KEY (where keys are asked for)" in said
+    assert "wants ONNXFR_API_KEY (where it is needed)" in said
 
 
 def test_one_question_to_an_outside_service_needs_permission(

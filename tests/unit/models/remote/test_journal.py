@@ -193,3 +193,9 @@ def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(RemoteError, match="No space left"):
         book.ask(["q1"], 1)
+
+
+def test_a_lock_that_cannot_be_made_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "j.lock").mkdir()
+    with pytest.raises(RemoteError, match="cannot lock the journal"):
+        journal(tmp_path / "j")

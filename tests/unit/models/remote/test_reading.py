@@ -43,6 +43,16 @@ def test_whatever_comes_is_read_and_can_be_stored(body: bytes, kind: Kind) -> No
     pa.array([verdict.detail, verdict.version])
 
 
+def test_a_score_that_is_no_number_is_not_an_absent_one() -> None:
+    """AWS leaves a similarity out where faces differ; NaN says that something broke."""
+    rule = ADAPTER.answer.model_copy(update={"decision": None, "score_absent": 0.0})
+    adapter = ADAPTER.model_copy(update={"answer": rule})
+    assert read_answer(adapter, 200, b"{}").match is False
+    assert read_answer(adapter, 200, b'{"score": null}').match is False
+    assert read_answer(adapter, 200, b'{"score": NaN}').kind is Kind.INVALID
+    assert read_answer(adapter, 200, b'{"score": 0.7}').match is True
+
+
 def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     assert not isinstance(look({"text": deep}, "text | json | [0]"), list)

@@ -7,6 +7,8 @@ import calendar
 import pytest
 
 from onnxfr.errors import RemoteError
+from onnxfr.models.remote.adapter import read_adapter
+from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.signing import (
     SIGNERS,
     Unsigned,
@@ -38,6 +40,41 @@ def test_aws_signature_version_4() -> None:
         "SignedHeaders=content-type;host;x-amz-date, "
         "Signature=5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
     )
+
+
+def test_aws_signs_the_token_of_temporary_credentials() -> None:
+    """AWS's test suite calls this request post-sts-header-before."""
+    token = (
+        "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwA"
+        "eMicRXmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8p"
+        "hUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT"
+        "38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabI"
+        "Qwj2ICCR/oLxBA=="
+    )
+    request = Unsigned(
+        "POST", "https://example.amazonaws.com/", {}, {"X-Amz-Security-Token": token}, b""
+    )
+    settings = {
+        "key_id": "AKIDEXAMPLE",
+        "key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+        "region": "us-east-1",
+        "service": "service",
+    }
+    signed = aws_sigv4(request, settings, calendar.timegm((2015, 8, 30, 12, 36, 0)))
+    assert signed.headers["Authorization"].endswith(
+        "SignedHeaders=host;x-amz-date;x-amz-security-token, "
+        "Signature=85d96828115b5dc0cfc3bd16ad9e210dd772bbebba041836c64533a82be05ead"
+    )
+
+
+@pytest.mark.parametrize("token", ["", "temporary"])
+def test_the_aws_adapter_sends_a_token_where_there_is_one(token: str) -> None:
+    values: dict[str, bytes | str] = {"probe": b"P", "reference": b"R"}
+    values |= {"parameter.region": "r", "secret.key_id": "i", "secret.key": "k"}
+    step = read_adapter("aws_compare_faces").steps[0]
+    headers = make_request(step, {**values, "secret.token": token}, 1.7e9).headers
+    assert headers.get("X-Amz-Security-Token", "") == token
+    assert ("x-amz-security-token" in headers["Authorization"]) == bool(token)
 
 
 def test_tencent_tc3() -> None:
