@@ -23,7 +23,7 @@ from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.ensemble import Ensemble, Mode
 from onnxfr.models.wrapper import FRModel
 from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe, round8
+from onnxfr.probe import Probe
 from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.threat import Threat
@@ -138,7 +138,7 @@ def craft(
     return made
 
 
-def ask(target: FRModel, own: Probe, source: Probe, made: Images) -> Answers:
+def ask(target: FRModel, own: Probe, source: Probe, made: Images, files: Images) -> Answers:
     """Show pictures to a target.
 
     Args:
@@ -146,6 +146,7 @@ def ask(target: FRModel, own: Probe, source: Probe, made: Images) -> Answers:
         own: the pairs at the target's own size.
         source: the same pairs at the size the pictures were made at.
         made: the adversarial pictures.
+        files: the same as 8-bit files.
     """
     assert own.references is not None, "games are made with their references"
     references = embed_all(target, own.references)
@@ -160,7 +161,7 @@ def ask(target: FRModel, own: Probe, source: Probe, made: Images) -> Answers:
         clean=clean,
         passed=similarity(source.images) if moved else clean,
         float32=similarity(made),
-        rounded=similarity(round8(made)),
+        rounded=similarity(files),
     )
 
 

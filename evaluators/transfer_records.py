@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,15 @@ class Batch:
     threat: Threat
     goal: Goal
 
+    @cached_property
+    def files(self) -> Images:
+        """The pictures as 8-bit files that keep the budget.
+
+        A clean picture that was resized is no file itself: rounding both sides of a pair apart
+        could add a grey level to a change.
+        """
+        return self.threat.as_file(self.games.probe.images, self.made)
+
     def records(self, target: ModelRef, number: int) -> Iterator[dict[str, Any]]:
         """Yield one record per pair; pictures are kept with the first target only."""
         given, pairs = self.cell.params, self.context.pairs(self.cell.data)
@@ -89,9 +99,9 @@ class Batch:
         common = self._common(target)
         model = self.context.model(target)
         own = self._own_games(target)
-        answers = ask(model, own.probe, self.games.probe, self.made)
+        answers = ask(model, own.probe, self.games.probe, self.made, self.files)
         looks = self._attention(target, own)
-        measured = distortion(self.games.probe.images, round8(self.made))
+        measured = distortion(round8(self.games.probe.images), self.files)
         wins = {
             name: fooled(scores, threshold.value, self.goal)
             for name, scores in _scores(answers).items()
@@ -113,7 +123,7 @@ class Batch:
                     "psnr": float(measured.psnr[k]) if np.isfinite(measured.psnr[k]) else None,
                     "ssim": float(measured.ssim[k]),
                 }
-                | (pictures_of(self.games.probe, round8(self.made), k) if shown else {})
+                | (pictures_of(self.games.probe, self.files, k) if shown else {})
                 | looks.get(k, {})
             )
         for lost in unplayed(pairs, self.games, rules):
@@ -160,7 +170,7 @@ class Batch:
             found[k] = attention_columns(
                 self.context.model(target),
                 own.probe.images[k],
-                round8(self.made[k]),
+                self.files[k],
                 own.probe.references[k],
             )
         return found
