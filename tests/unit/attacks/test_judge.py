@@ -69,6 +69,20 @@ def test_lucky_wins_on_a_randomised_model_are_carried_to_where_they_hold(
     assert np.median(result.cost[fair]) < 2 * np.median(plain.cost[fair])
 
 
+@pytest.mark.parametrize("name", ["square", "sign_hunter"])
+def test_a_score_attack_on_a_randomised_model_ends_at_a_win_that_holds(
+    tiny: OnnxModel, name: str
+) -> None:
+    """One lucky answer would end it at a picture that the mean of several does not accept."""
+    probe, threat = tiny_probe(12), Threat(norm="linf", eps=16 * LEVEL, max_queries=1000)
+    threshold = Threshold(tiny_threshold(tiny, probe, Goal.DODGE))
+    rules = Rules(goal=Goal.DODGE, threat=threat, threshold=threshold)
+    result = fight(Randomised(tiny, 0.005), probe, make_attack(name), rules).result
+    ended = ~result.won_clean & (result.queries < 1000)
+    assert ended.sum() >= 4 and (result.queries <= 1000).all()
+    assert result.won[ended].mean() > 0.7
+
+
 def test_the_judge_believes_the_mean_of_its_looks(tiny: OnnxModel) -> None:
     """A pair at the threshold wins half of all single looks."""
     probe, threat = tiny_probe(12), Threat()
