@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BASE = {"types", "errors", "registry", "rng", "paths"}
+BASE = {"types", "errors", "registry", "rng", "paths", "budgets"}
 MAPPED = {"evaluators", "exporters", "model_zoo"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
