@@ -97,13 +97,19 @@ def _image(builder: PairBuilder, base: Path, row: dict[str, str | None], side: s
 
 
 def _landmarks(text: str) -> NDArray[np.float32] | None:
-    """Read ``x y x y ...`` (blanks or semicolons between) as ``(K, 2)``."""
+    """Read ``x y x y ...`` (blanks or semicolons between) as ``(5, 2)``: what templates have."""
     if not text:
         return None
     try:
         numbers = np.array(text.replace(";", " ").split(), dtype=np.float32)
     except ValueError:
         raise _BadRow(f"expected landmarks `x y x y ...`, got {text[:60]!r}") from None
-    if numbers.size % 2 or numbers.size < 10 or not np.isfinite(numbers).all():
-        raise _BadRow(f"expected five or more points `x y`, got {numbers.size} numbers")
-    return numbers.reshape(-1, 2)
+    if numbers.size != 10 or not np.isfinite(numbers).all():
+        raise _BadRow(
+            "expected five points `x y` (eyes, nose tip, mouth corners), "
+            f"got {numbers.size} numbers"
+        )
+    points = numbers.reshape(5, 2)
+    if (points == points[0]).all():
+        raise _BadRow("expected five points `x y` of a face, got one place five times")
+    return points

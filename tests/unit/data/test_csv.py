@@ -78,6 +78,17 @@ def test_bad_rows_are_recorded_by_line(read: Callable[[str], PairSet], tmp_path:
     assert "absolute path instead" in reasons[1]
 
 
+@pytest.mark.parametrize("points", [" ".join(map(str, range(12))), "7 9 " * 5])
+def test_landmarks_that_no_template_can_take_are_refused(
+    read: Callable[[str], PairSet], points: str
+) -> None:
+    row = f"b.png,sub/c.png,0,{points}\n"
+    pairs = read(f"left,right,same,left_landmarks\na.png,b.png,1,\n{row}")
+    assert pairs.pair_ids() == ["a.png|b.png"]
+    (problem,) = pairs.problems
+    assert problem.name == "line 3" and "expected five points" in problem.reason
+
+
 def test_an_absolute_path_is_taken_at_its_word(
     read: Callable[[str], PairSet], tmp_path: Path
 ) -> None:
