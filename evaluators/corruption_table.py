@@ -100,7 +100,11 @@ class Judged:
 
 
 def tables(records: pa.Table) -> list[Degraded]:
-    """Return one table per model and data set that has clean records and corrupted ones."""
+    """Return one table per model and data set that has clean records and corrupted ones.
+
+    A pair that some condition cannot be applied to is left out of all; where no genuine or no
+    impostor pair remains, there is nothing to judge.
+    """
     clean = records.filter(pc.equal(records["method"], CLEAN))
     found = []
     for scored in split(clean):
@@ -109,9 +113,9 @@ def tables(records: pa.Table) -> list[Degraded]:
             & (pc.field("data") == scored.data)
             & (pc.field("method") != CLEAN)
         )
-        if mine.num_rows and scored.complete:
+        if mine.num_rows:
             found.append(_table(scored, mine, clean))
-    return found
+    return [degraded for degraded in found if degraded.clean.complete]
 
 
 def judge(degraded: Degraded, rule: Rule) -> Judged | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
+from onnxfr.corruptions.base import SMALLEST_SIDE
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_table import NO_SCORE
 from onnxfr.evaluators.report.corruption_numbers import (
@@ -194,6 +195,24 @@ def silences(view: View, sheet: Sheet) -> list[Verdict]:
         "count as not matching, and FMR and FNMR leave them out."
     )
     return [Verdict("caution", sentence, sheet.model)]
+
+
+def left_out(view: View) -> list[Verdict]:
+    """Warn of pairs that no number here speaks of, since one of their pictures is no good."""
+    found = []
+    for data in dict.fromkeys(view.records["data"].to_pylist()):
+        mine = view.records.filter(pc.field("data") == data)
+        lost = mine.filter(pc.field("outcome") == "unreadable")
+        if lost.num_rows:
+            pairs, gone = (len(pc.unique(table["pair"])) for table in (mine, lost))
+            sentence = (
+                f"{count(gone)} of {count(pairs)} pairs of {data} were left out of all numbers "
+                "under corruption, clean ones too, because a picture could not be read or has a "
+                f"side below {SMALLEST_SIDE} pixels, which is too small to be corrupted."
+            )
+            # It holds for the data, whatever the model: said once.
+            found.append(Verdict("caution", sentence))
+    return found
 
 
 def _against(sheet: Sheet) -> list[Verdict]:

@@ -29,7 +29,12 @@ from onnxfr.evaluators.report.corruption_numbers import (
     sheets,
     title_of,
 )
-from onnxfr.evaluators.report.corruption_verdicts import headlines_of, silences, verdicts_of
+from onnxfr.evaluators.report.corruption_verdicts import (
+    headlines_of,
+    left_out,
+    silences,
+    verdicts_of,
+)
 from onnxfr.evaluators.report.example_pairs import data_uri
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
@@ -52,7 +57,7 @@ class CorruptionSection(Section):
         """Say how much is lost, where, and what that does to security."""
         found = headline_sheets(view)
         brief = len(found) > _IN_DETAIL
-        return [
+        told = [
             verdict
             for sheet in found
             for verdict in (
@@ -60,6 +65,7 @@ class CorruptionSection(Section):
                 *silences(view, sheet),
             )
         ]
+        return [*told, *left_out(view)]
 
     def headlines(self, view: View) -> list[Headline]:
         """Return the mean under corruption and what it means."""

@@ -59,6 +59,23 @@ def test_pairs_of_one_kind_make_guessing_easier(
     assert found.level == level and found.sentence.endswith(told)
 
 
+@pytest.mark.parametrize("spared", [0, 1, 2, N])
+def test_pairs_that_cannot_be_corrupted_are_told_and_never_end_the_report(spared: int) -> None:
+    records = rows("clean", 0, CLEAN) + rows("fog", 1, CLEAN) + rows("jpeg", 1, CLEAN)
+    for row in records[N + spared : 2 * N]:
+        row |= {"outcome": "unreadable", "score": None}
+    table = pa.Table.from_pylist(records)
+    view = View(table, tuple(results_of(table, ("frozen",))), {})
+    assert {r.n for r in view.results if r.metric == "accuracy"} == (
+        {spared} if spared > 1 else set()
+    )
+    told = [v.sentence for v in SECTIONS.get("corruption")().verdicts(view)]
+    left = [sentence for sentence in told if "left out" in sentence]
+    assert [sentence.startswith(f"{N - spared} of {N} pairs of d ") for sentence in left] == (
+        [True] if spared < N else []
+    )
+
+
 @pytest.mark.parametrize("rejected", [0, 5])
 def test_refused_pairs_are_told_without_those_that_have_no_face(rejected: int) -> None:
     faceless = np.arange(N) < rejected
