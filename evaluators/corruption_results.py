@@ -119,11 +119,12 @@ def _lost(sheet: Sheet, rows: list[int]) -> Estimate | None:
 
 
 def _left(sheet: Sheet, rows: list[int]) -> Estimate | None:
-    clean, draws = sheet.accuracy[0], sheet.replicates[:, 0]
-    if clean <= CHANCE or (draws <= CHANCE).any():
+    accuracy, draws = sheet.balanced
+    if accuracy[0] <= CHANCE or (draws[:, 0] <= CHANCE).any():
         return None
-    value = float((sheet.accuracy[rows].mean() - CHANCE) / (clean - CHANCE))
-    return sheet.estimate(value, (_mean(sheet, rows) - CHANCE) / (draws - CHANCE))
+    value = float((accuracy[rows].mean() - CHANCE) / (accuracy[0] - CHANCE))
+    left = (draws[:, rows].mean(axis=1) - CHANCE) / (draws[:, 0] - CHANCE)
+    return sheet.estimate(value, left)
 
 
 def _worst(sheet: Sheet, rows: list[int], condition: str) -> Iterator[Result]:

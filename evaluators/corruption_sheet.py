@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,6 +32,17 @@ class Sheet:
         """The share of correct pairs: clean first, then each condition."""
         means: Floats = self.judged.correct.mean(axis=1)
         return means
+
+    @cached_property
+    def balanced(self) -> tuple[Floats, Floats]:
+        """Mean accuracy of genuine and of impostor pairs, and its resamples.
+
+        Who gives one answer to all has one half of it, however many pairs of each kind there are.
+        """
+        correct, same = self.judged.correct, self.degraded.clean.same
+        means = [correct[:, kind].mean(axis=1) for kind in (same, ~same)]
+        draws = [resampled(self.degraded, correct, kind) for kind in (same, ~same)]
+        return (means[0] + means[1]) / 2, (draws[0] + draws[1]) / 2
 
     @property
     def label(self) -> str:

@@ -143,20 +143,22 @@ def judge(degraded: Degraded, rule: Rule) -> Judged | None:
     return Judged(protocol, tuple(each.threshold for each in found), correct)
 
 
-def resampled(degraded: Degraded, correct: Bools) -> Floats:
+def resampled(degraded: Degraded, correct: Bools, among: Bools | None = None) -> Floats:
     """Return accuracies ``(resamples, rows)`` on people drawn anew, thresholds kept.
 
     All rows share the draws, so differences between conditions cancel what they have in common.
-    Where identities are unknown, pairs are drawn. A draw in which no pair is left is NaN.
+    Where identities are unknown, pairs are drawn. ``among`` are the pairs that count, all unless
+    told; a draw in which none of them is left is NaN.
     """
     clean = degraded.clean
     first, second = clean.first, clean.second
     if first is None or second is None or len({*first.tolist(), *second.tolist()}) < 2:
         first = second = np.arange(clean.pair.size).astype(np.str_)
-    hits = correct.T.astype(np.float64)
+    counted = np.ones(clean.pair.size) if among is None else among.astype(np.float64)
+    hits = correct.T * counted[:, None]
     blocks = []
     for weights in identity_weights(first, second, seed=0, resamples=_RESAMPLES):
-        total = weights.sum(axis=1, keepdims=True)
+        total = weights @ counted[:, None]
         blocks.append((weights @ hits) / np.where(total > 0, total, np.nan))
     return np.concatenate(blocks)
 

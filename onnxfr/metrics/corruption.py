@@ -45,7 +45,11 @@ def relative_error(clean: float, accuracy: float) -> float:
 
 
 def above_chance(clean: float, accuracy: float) -> float:
-    """Return ``(acc - 1/2) / (clean - 1/2)``: 1 lost nothing, 0 is a coin toss."""
+    """Return ``(acc - 1/2) / (clean - 1/2)``: 1 lost nothing, 0 is a coin toss.
+
+    Where there are more pairs of one kind, one answer to all beats a coin: pass the mean of the
+    accuracies of genuine and of impostor pairs, which it has one half of.
+    """
     if _accuracy(clean, "clean accuracy") <= CHANCE:
         raise MetricError(f"the model is no better than chance when clean ({clean})")
     return (_accuracy(accuracy, "accuracy") - CHANCE) / (clean - CHANCE)
@@ -81,7 +85,10 @@ def corruption_summary(
     *,
     include_clean: bool = False,
 ) -> CorruptionSummary:
-    """Summarise accuracies ``(conditions, severities)``; every cell must have been measured."""
+    """Summarise accuracies ``(conditions, severities)``; every cell must have been measured.
+
+    They are of as many genuine as impostor pairs, see :func:`above_chance`.
+    """
     table = np.asarray(accuracy, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != len(conditions) or table.size == 0:
         raise MetricError(f"expected one row per condition ({len(conditions)}), got {table.shape}")

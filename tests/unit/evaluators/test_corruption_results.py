@@ -101,6 +101,21 @@ def test_means_losses_and_what_is_left_above_chance() -> None:
     assert find(found, "fnmr", "severity=5", method="fog").value == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize("strangers", [2, 20])
+@pytest.mark.parametrize("answer", [1.0, -1.0])
+def test_one_answer_to_all_leaves_nothing_above_chance(strangers: int, answer: float) -> None:
+    kept = {f"pair{k}" for k in [*range(0, N, 2)[: 22 - strangers], *range(1, N, 2)[:strangers]]}
+    records = rows("clean", 0, CLEAN) + rows("jpeg", 1, CLEAN)
+    records += rows("fog", 1, np.full(N, answer))
+    found = results([row for row in records if row["pair"] in kept])
+    left = {
+        each.method: each for each in found if each.metric == "above_chance" and each.n == len(kept)
+    }
+    fog, jpeg = left["fog"], left["jpeg"]
+    assert (fog.value, fog.low, fog.high) == (0.0, 0.0, 0.0)
+    assert (jpeg.value, jpeg.low, jpeg.high) == (1.0, 1.0, 1.0)
+
+
 def test_a_draw_in_which_no_pair_is_left_counts_as_nothing_not_as_failure() -> None:
     few = {"pair0", "pair1"}
     records = rows("clean", 0, CLEAN) + rows("fog", 5, CLEAN)
