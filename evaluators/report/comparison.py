@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.base import Result
@@ -18,6 +19,29 @@ from onnxfr.evaluators.scored import Scored, split
 
 _PAIRED = "verification"
 """The evaluator whose records are compared pair by pair."""
+
+_NO_QUESTION = ("examples", "strict")
+"""Settings that decide what is shown or refused, and no number."""
+
+
+def asked_differently(a: Content, b: Content) -> list[str]:
+    """Say which settings differ: a difference of numbers may then be theirs, not the models'."""
+    told = [
+        _differs(name, a.manifest[name], b.manifest[name])
+        for name in ("protocol", "fmr")
+        if a.manifest[name] != b.manifest[name]
+    ]
+    ours, theirs = (
+        {entry["name"]: entry["params"] for entry in run.manifest["evaluators"]} for run in (a, b)
+    )
+    for evaluator in (name for name in ours if name in theirs):
+        one, other = ours[evaluator], theirs[evaluator]
+        told.extend(
+            _differs(f"{name} of {evaluator}", one[name], other[name])
+            for name in one
+            if name in other and name not in _NO_QUESTION and one[name] != other[name]
+        )
+    return told
 
 
 def compare_paired(a: Content, b: Content) -> list[PairedComparison]:
@@ -92,6 +116,14 @@ def _matched(a: Content, b: Content) -> Iterator[tuple[Result, Result]]:
         other = theirs.get(_key(result, names.get(result.model, "")))
         if other is not None:
             yield result, other
+
+
+def _differs(name: str, ours: Any, theirs: Any) -> str:
+    words = [
+        ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for value in (ours, theirs)
+    ]
+    return f"{name} is {words[0] or 'none'} in A and {words[1] or 'none'} in B"
 
 
 def _way(protocol: str) -> str:

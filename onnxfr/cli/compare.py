@@ -52,6 +52,7 @@ def compare(
         answer = {
             "a": _about(run_a, a),
             "b": _about(run_b, b),
+            "asked_differently": comparison.asked_differently(a, b),
             "paired": [each.to_dict() for each in paired],
             "results": [_row(*each) for each in every],
             "fail_if": [_gate(gate) for gate in gates],
@@ -59,6 +60,8 @@ def compare(
         typer.echo(json.dumps(answer, indent=1))
     else:
         _tell_gaps(a, b)
+        for setting in comparison.asked_differently(a, b):
+            typer.echo(f"asked differently: {setting}")
         _tell(paired, every)
         for gate in gates:
             _tell_gate(gate)

@@ -74,6 +74,17 @@ def test_fail_if_decides_the_exit_code(tmp_path: Path, toy_model: Path, toy_face
         _run("compare", run, run, "--fail-if", "akkuracy > 0.01")
 
 
+def test_compare_tells_what_the_runs_were_asked_differently(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    runs = [tmp_path / name for name in "ab"]
+    for run, fmr in zip(runs, (0.05, 0.1), strict=True):
+        _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--fmr", fmr, "-o", run)
+    told = "fmr is 0.05 in A and 0.1 in B"
+    assert _run("compare", *runs)[1].startswith(f"asked differently: {told}\n")
+    assert json.loads(_run("compare", *runs, "--json")[1])["asked_differently"] == [told]
+
+
 def test_the_json_answer_has_the_promised_keys(toy_model: Path, toy_faces: Path) -> None:
     code, out = _run("verify", toy_model, "--data", f"folder:{toy_faces}", "--json")
     answer = json.loads(out)

@@ -9,7 +9,12 @@ import pytest
 from toy_faces import with_columns, with_records
 
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.report.comparison import as_results, compare_paired, compare_results
+from onnxfr.evaluators.report.comparison import (
+    as_results,
+    asked_differently,
+    compare_paired,
+    compare_results,
+)
 from onnxfr.evaluators.report.page import Content
 from onnxfr.evaluators.report.section import View
 from onnxfr.evaluators.report.write import read_content
@@ -47,6 +52,21 @@ def test_a_run_differs_in_nothing_from_itself(contents: tuple[Content, Content])
     assert same.duels["all"].p_value == 1.0
     assert all(d.difference == 0 and d.low == 0 and d.high == 0 for d in same.differences)
     assert all(each.difference == 0 for _, _, each in compare_results(a, a))
+
+
+def test_settings_that_decide_numbers_are_told_where_they_differ(
+    contents: tuple[Content, Content],
+) -> None:
+    a, b = contents
+    assert asked_differently(a, b) == []
+    (verification,) = b.manifest["evaluators"]
+    params = verification["params"] | {"flip": True, "examples": 0, "thresholds": [0.2, 0.3]}
+    manifest = {**b.manifest, "fmr": 0.01, "evaluators": [{**verification, "params": params}]}
+    assert asked_differently(a, replace(b, manifest=manifest)) == [
+        "fmr is 0.05 in A and 0.01 in B",
+        "flip of verification is False in A and True in B",
+        "thresholds of verification is none in A and 0.2, 0.3 in B",
+    ]
 
 
 def test_only_shared_pairs_enter_a_paired_comparison(
