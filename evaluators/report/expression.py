@@ -34,6 +34,8 @@ _TEST = re.compile(
 )
 FILTER_HINT = "name what can be judged, as in accuracy[model=NAME,data=NAME]"
 _JOIN = re.compile(r"(and|or)\b")
+_FILTER = re.compile(r"(?:[^,()]|\([^()]*\)?|\))+")
+"""A filter ends at a comma, but for those between an attack's settings: ``pgd(steps=9,seed=1)``."""
 _HELP = (
     "expected tests such as 'accuracy < 0.99' or 'tar@1e-3 < 98% and eer > 0.01', "
     "joined by 'and' or 'or'"
@@ -116,7 +118,7 @@ def judge(text: str, results: Mapping[str, Sequence[Result]]) -> Outcome:
 
 def _test(found: re.Match[str], text: str) -> Test:
     filters = []
-    for part in filter(None, (p.strip() for p in (found["filters"] or "").split(","))):
+    for part in filter(None, (p.strip() for p in _FILTER.findall(found["filters"] or ""))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in _FILTERS:
             raise SpecError(

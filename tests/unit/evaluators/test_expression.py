@@ -22,6 +22,7 @@ RESULTS = [
     _result("asr", 0.6, method="mim", condition='{"eps":"4/255"}'),
     _result("asr", 0.2, method="fgsm", condition="eps=4/255"),
     _result("asr", 0.9, method="mim", condition="eps=8/255"),
+    _result("asr_all", 0.7, method="pgd(steps=9, restarts=3)", goal="dodge", condition="eps=8/255"),
     _result("only_oracle", 0.5, protocol="oracle"),
     _result("median_distance", 1.7, method="mim"),
 ]
@@ -43,6 +44,8 @@ SCOPES = {"a": [], "b": RESULTS, "delta": [_result("accuracy", -0.004, protocol=
         ("asr@4/255 > 0.5", True),
         ("asr[method=fgsm]@4/255 > 0.5", False),
         ("asr[method=mim, norm=]@8/255 > 0.5", True),
+        ("asr_all[method=pgd(steps=9, restarts=3)]@8/255 > 0.8", False),
+        ("asr_all[method=pgd(steps=9, restarts=3),goal=dodge]@8/255 > 0.5", True),
         ("delta.accuracy < -0.005", False),
         ("delta.accuracy < -4e-3/2", True),
         ("accuracy < 0.5 or asr@4/255 > 0.5", True),
