@@ -3,13 +3,17 @@
 Three shapes, told apart by their first line: ``left right label`` (AgeDB and converted lists); two
 lines ``image label`` a pair (CALFW, CPLFW: label 0 is two persons, anything else one, in CALFW the
 number of its fold); and LFW's ``name i j``. Impostor lines carry no fold, so folds are dealt out in
-order where a list has a multiple of ten pairs of each class, as the official lists have.
+order where a list has a multiple of ten pairs of each class, as the official lists have. Who is
+shown is read from the names, unless these contradict the labels.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+
+import numpy as np
 
 from onnxfr.data import lfw
 from onnxfr.data.builder import PairBuilder, inside
@@ -21,6 +25,8 @@ from onnxfr.errors import DataError
 _FOLDS = 10
 _NUMBERED = re.compile(r"(.+)_\d+$")
 _AGEDB = re.compile(r"\d+_(.+)_\d+_[mf]$")
+_MOST_SLIPS = 0.01
+"""Share of pairs in which names may contradict the label before they are taken for no names."""
 _USUAL_FOLDERS = ("", "images", "aligned images", "aligned_images")
 
 Entry = tuple[str, str, bool]
@@ -46,7 +52,16 @@ def read(request: Request) -> PairSet:
             builder.problem(f"{left}|{right}", f"{missing} is not in the image folder")
         else:
             builder.pair(ids[0], ids[1], same, fold=fold)
-    return builder.build()
+    return _with_people(builder.build())
+
+
+def _with_people(pairs: PairSet) -> PairSet:
+    """Return the pairs, without identities where folders or numbers were taken for people."""
+    names = np.array([image.identity or image.id for image in pairs.images])
+    slips = (names[pairs.left] == names[pairs.right]) != pairs.same
+    if slips.mean() <= _MOST_SLIPS:
+        return pairs
+    return replace(pairs, images=tuple(replace(image, identity=None) for image in pairs.images))
 
 
 def _parse(lines: list[Line], builder: PairBuilder) -> list[Entry]:

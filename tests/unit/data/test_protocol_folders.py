@@ -151,6 +151,22 @@ def test_agedb_one_line_a_pair(tmp_path: Path, draw: Draw) -> None:
         open_pairs(f"pairlist:{listing},images=nowhere")
 
 
+@pytest.mark.parametrize("folders", [("imgs", "imgs"), ("left", "right")])
+def test_folders_that_contradict_the_labels_are_no_people(
+    tmp_path: Path, draw: Draw, folders: tuple[str, str]
+) -> None:
+    lines = []
+    for k in range(4):
+        names = [f"{folder}/{2 * k + side}.jpg" for side, folder in enumerate(folders)]
+        for name in names:
+            draw(name)
+        lines.append(f"{names[0]} {names[1]} {k % 2}\n")
+    (tmp_path / "converted.txt").write_text("".join(lines))
+    pairs = open_pairs(f"pairlist:{tmp_path / 'converted.txt'}")
+    assert pairs.same.tolist() == [False, True, False, True]
+    assert {image.identity for image in pairs.images} == {None}
+
+
 def test_lfw_style_list_and_disagreeing_labels(tmp_path: Path, draw: Draw) -> None:
     for name in ("Ann/Ann_0001.jpg", "Ann/Ann_0002.jpg", "Bob/Bob_0001.jpg"):
         draw(name)
