@@ -138,8 +138,8 @@ def alone(member: Combined) -> Estimate:
 
 
 def on_corrupted(member: Combined) -> Estimate:
-    """Return the success at a budget on pairs that are still right when corrupted."""
-    return rate(member.won("both")[~member.won("corrupted")])
+    """Return the success at a budget on pairs that are right and stay so when corrupted."""
+    return rate(member.won("both")[member.right & ~member.won("corrupted")])
 
 
 def ease(member: Combined, clean: Combined) -> Estimate:

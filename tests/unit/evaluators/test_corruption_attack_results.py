@@ -75,6 +75,18 @@ def test_rates_are_of_the_pairs_right_when_nothing_is_done() -> None:
     assert found["asr_survival"].threshold_origin == "d@fmr=1e-3"
 
 
+def test_a_pair_that_only_the_corruption_puts_right_is_nobodys_success() -> None:
+    rows = [
+        _row(0, True, True, False, True),
+        _row(1, False, True, False, True),
+        _row(2, False, True, False, False),
+        _row(3, False, True, True, True),
+    ]
+    table = pa.Table.from_pylist([row | {"order": "corruption_first"} for row in rows])
+    (found,) = results_of(table)
+    assert (found.metric, found.value, found.n) == ("asr_on_corrupted", 0.5, 2)
+
+
 def test_ease_compares_each_pair_with_its_clean_picture() -> None:
     def rows(corruption: str, changes: list[tuple[bool, bool, float]]) -> list[dict[str, Any]]:
         return [
