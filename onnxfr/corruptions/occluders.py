@@ -70,7 +70,7 @@ class Canvas:
 def default_landmarks(height: int, width: int) -> NDArray[np.float64]:
     """Return the template's five points on an aligned crop of this size."""
     points = np.array(TEMPLATE)
-    if height % 128 == 0:
+    if height == width and height % 128 == 0:
         points = (points + np.array([8.0, 0.0])) * (height / 128)
     else:
         points = points * (height / 112)

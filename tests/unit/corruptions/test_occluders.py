@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onnxfr.alignment.templates import TEMPLATES
 from onnxfr.corruptions import corrupt
 from onnxfr.corruptions.occluders import TEMPLATE, default_landmarks, similarity
 from onnxfr.errors import DataError
@@ -30,6 +31,11 @@ def test_default_landmarks_follow_the_crop() -> None:
     assert default_landmarks(112, 96) == pytest.approx(np.array(TEMPLATE) - (8, 0))
     assert default_landmarks(224, 224) == pytest.approx(np.array(TEMPLATE) * 2)
     assert default_landmarks(256, 256) == pytest.approx(np.array(TEMPLATE) * 2 + np.array([16, 0]))
+
+
+@pytest.mark.parametrize("size", [(112, 96), (128, 128), (128, 112), (256, 224), (250, 250)])
+def test_default_landmarks_are_where_alignment_puts_them(size: tuple[int, int]) -> None:
+    assert default_landmarks(*size) == pytest.approx(TEMPLATES.get("arcface").points(size))
 
 
 def test_similarity_recovers_turn_scale_and_shift() -> None:
