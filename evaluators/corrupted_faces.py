@@ -18,6 +18,7 @@ from onnxfr.alignment.aligner import Aligner, Outcome, Rejection
 from onnxfr.alignment.detector import Detector
 from onnxfr.alignment.pool import ordered_map
 from onnxfr.corruptions.base import SMALLEST_SIDE
+from onnxfr.corruptions.occluders import default_landmarks
 from onnxfr.data.images import load_pixels
 from onnxfr.data.pairs import PairSet, Problem
 from onnxfr.errors import DataError
@@ -144,12 +145,14 @@ class Preparer:
         return {i: seen[i] for i in pictures}
 
     def _landmarks(self, index: int, pixels: Pixels) -> NDArray[np.floating] | None:
-        """Return where an occluder goes on an unaligned picture; empty where none is needed."""
-        if self.aligner is None or not self.treatment.needs_landmarks:
+        """Return where an occluder goes; empty where none is needed, None where no face is seen."""
+        if not self.treatment.needs_landmarks:
             return np.zeros(0)
         given = self.pairs.images[index].landmarks
         if given is not None:
             return given
+        if self.aligner is None:
+            return default_landmarks(*pixels.shape[:2])
         found = self.aligner.align(pixels)
         return None if found.face is None or found.rejected else found.face.landmarks
 

@@ -12,8 +12,9 @@ from toy_faces import write_picture
 
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.alignment.detector import Detector
-from onnxfr.corruptions import apply_chain
+from onnxfr.corruptions import apply_chain, corrupt
 from onnxfr.corruptions.occluders import TEMPLATE
+from onnxfr.data.images import to_images
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.corrupted_faces import Preparer
@@ -56,6 +57,22 @@ def test_an_occluder_of_a_chain_lies_on_the_face_of_an_unaligned_picture() -> No
     alone, chained = seen("sunglasses", 5), seen("sunglasses@5 > jpeg:95", 1)
     assert np.abs(alone - 0.5).max() > 0.3, "the crop shows the glasses"
     assert np.abs(alone - chained).mean() < 0.02
+
+
+def test_landmarks_of_the_data_set_place_occluders_on_ready_made_crops_too() -> None:
+    grey = np.full((112, 112, 3), 128, dtype=np.uint8)
+    blob = cv2.imencode(".png", grey)[1].tobytes()
+    lower = (np.array(TEMPLATE) + np.array([0, 20])).astype(np.float32)
+    sources = (ImageSource("told", blob=blob, landmarks=lower), ImageSource("usual", blob=blob))
+    rows = np.arange(2)
+    pairs = PairSet("two", sources, rows, rows, np.ones(2, dtype=np.bool_))
+    (block,) = Preparer(pairs, Treatment("sunglasses", (5,)), (112, 112)).blocks([0, 1])
+    told, usual = (
+        np.flatnonzero((face != face[0, 0, 0]).any(axis=(0, 2))) for face in block.images
+    )
+    assert told[0] == usual[0] + 20
+    (expected,) = corrupt(grey[None], "sunglasses", 5, ids=["usual"])
+    np.testing.assert_array_equal(block.images[1], to_images([expected])[0])
 
 
 def test_photographs_of_frost_reach_the_steps_of_a_chain(tmp_path: Path) -> None:
