@@ -98,6 +98,12 @@ class PairBuilder:
     def build(self) -> PairSet:
         """Return the finished set; raises when nothing is left, or on problems if strict."""
         rows = [row for key, row in self._pairs.items() if key not in self._contradicted]
+        folds, groups = [row[3] for row in rows], [row[4] for row in rows]
+        for name, values in (("fold", folds), ("group", groups)):
+            lacking = values.count(None)
+            if 0 < lacking < len(values):
+                told = f"{lacking} of {len(values)} pairs have none, so it is ignored"
+                self.problem(f"column {name}", told)
         if self.problems and self.strict:
             raise DataError(f"{self.name}: {self._story()}; run without strict to leave them out")
         if not rows:
@@ -105,8 +111,6 @@ class PairBuilder:
         used = list(dict.fromkeys(name for row in rows for name in row[:2]))
         place = {name: number for number, name in enumerate(used)}
         images = tuple(self._images[name] for name in used)
-        folds = [row[3] for row in rows]
-        groups = [row[4] for row in rows]
         return PairSet(
             name=self.name,
             images=images,

@@ -78,6 +78,15 @@ def test_bad_rows_are_recorded_by_line(read: Callable[[str], PairSet], tmp_path:
     assert "absolute path instead" in reasons[1]
 
 
+def test_folds_and_groups_that_some_rows_lack_are_told(read: Callable[[str], PairSet]) -> None:
+    pairs = read("left,right,same,fold,group\na.png,b.png,1,0,x\na.png,sub/c.png,0,,\n")
+    assert pairs.fold is None and pairs.group is None
+    assert [str(problem) for problem in pairs.problems] == [
+        "column fold: 1 of 2 pairs have none, so it is ignored",
+        "column group: 1 of 2 pairs have none, so it is ignored",
+    ]
+
+
 @pytest.mark.parametrize("points", [" ".join(map(str, range(12))), "7 9 " * 5])
 def test_landmarks_that_no_template_can_take_are_refused(
     read: Callable[[str], PairSet], points: str
