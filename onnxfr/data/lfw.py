@@ -30,6 +30,8 @@ def read(request: Request) -> PairSet:
     wanted = _fold_range(request.options.get("folds"))
     if wanted is not None and per_fold is None:
         raise DataError("folds= needs a pairs file that starts with `10 300`; this one does not")
+    if wanted is not None and per_fold is not None and wanted.stop > per_fold[0]:
+        raise DataError(f"expected folds= from 1 to {per_fold[0]}, got {request.options['folds']}")
     builder = request.builder("lfw")
     builder.unaligned_size = _PUBLISHED_SIZE
     announced = per_fold[0] * per_fold[1] if per_fold else len(lines)
@@ -119,6 +121,7 @@ def _fold_range(text: str | None) -> range | None:
     if text is None:
         return None
     first, _, last = text.partition("-")
-    if not first.isdecimal() or (last and not last.isdecimal()) or int(first) < 1:
+    known = first.isdecimal() and (last or first).isdecimal()
+    if not known or not 1 <= int(first) <= int(last or first):
         raise DataError(f"expected folds= a number or a range such as 1 or 1-3, got {text!r}")
     return range(int(first) - 1, int(last or first))

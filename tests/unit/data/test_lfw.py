@@ -110,6 +110,12 @@ def test_what_cannot_be_found_is_said(lfw: Path, tmp_path: Path) -> None:
         open_pairs(f"lfw:{lfw},folds=first")
 
 
+@pytest.mark.parametrize("folds", ["0", "2-1", "3", "1-9"])
+def test_folds_that_the_list_has_not_are_refused(lfw: Path, folds: str) -> None:
+    with pytest.raises(DataError, match="expected folds="):
+        open_pairs(f"lfw:{lfw},folds={folds}")
+
+
 def test_a_corrupt_picture_does_not_hinder_opening(lfw: Path) -> None:
     (lfw / "faces" / "Ann" / "Ann_0001.jpg").write_bytes(b"junk")
     assert len(open_pairs(f"lfw:{lfw}")) == 4
