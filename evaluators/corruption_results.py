@@ -25,6 +25,8 @@ from onnxfr.metrics.intervals import Estimate, rate
 from onnxfr.metrics.verification import error_rates
 
 ALL_SEVERITIES = "all severities"
+_LEAST_DEFINED = 0.9
+"""Share of the draws that must have a value, as in other bootstraps of ours."""
 
 
 def results_of(records: pa.Table, rules: Sequence[Rule]) -> list[Result]:
@@ -120,11 +122,13 @@ def _lost(sheet: Sheet, rows: list[int]) -> Estimate | None:
 
 def _left(sheet: Sheet, rows: list[int]) -> Estimate | None:
     accuracy, draws = sheet.balanced
-    if accuracy[0] <= CHANCE or (draws[:, 0] <= CHANCE).any():
+    better = draws[:, 0] > CHANCE
+    # A draw of people among whom the model guesses when clean has nothing that could be left.
+    if accuracy[0] <= CHANCE or better.mean() < _LEAST_DEFINED:
         return None
     value = float((accuracy[rows].mean() - CHANCE) / (accuracy[0] - CHANCE))
-    left = (draws[:, rows].mean(axis=1) - CHANCE) / (draws[:, 0] - CHANCE)
-    return sheet.estimate(value, left)
+    known = draws[better]
+    return sheet.estimate(value, (known[:, rows].mean(axis=1) - CHANCE) / (known[:, 0] - CHANCE))
 
 
 def _worst(sheet: Sheet, rows: list[int], condition: str) -> Iterator[Result]:

@@ -200,7 +200,7 @@ def silences(view: View, sheet: Sheet) -> list[Verdict]:
 def left_out(view: View) -> list[Verdict]:
     """Warn of pairs that no number here speaks of, since one of their pictures is no good."""
     found = []
-    for data in dict.fromkeys(view.records["data"].to_pylist()):
+    for data in pc.unique(view.records["data"]).to_pylist():
         mine = view.records.filter(pc.field("data") == data)
         lost = mine.filter(pc.field("outcome") == "unreadable")
         if lost.num_rows:
