@@ -26,7 +26,7 @@ def taken(x: Tensor, index: Tensor, axis: int) -> Tensor:
     axis = axis % x.dim()
     flat = torch.where(index < 0, index + x.shape[axis], index).reshape(-1).to(torch.int64)
     picked = x.index_select(axis, flat)
-    return picked.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    return picked.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
 
 
 @operator("GatherElements", since=11)
@@ -61,7 +61,7 @@ def taken_by_tuples(x: Tensor, index: Tensor, batch_dims: int) -> Tensor:
     keys = [positive(tuples[..., i], flat.shape[i + 1]) for i in range(depth)]
     rows = torch.arange(count, device=x.device).reshape(-1, 1).expand(tuples.shape[:2])
     picked = flat[(rows, *keys)]
-    return picked.reshape(*lead, *index.shape[batch_dims:-1], *flat.shape[depth + 1 :])
+    return picked.reshape([*lead, *index.shape[batch_dims:-1], *flat.shape[depth + 1 :]])
 
 
 @operator("ScatterND", since=11)

@@ -89,10 +89,12 @@ def indices(case: Any, op: Any, x: Any) -> None:
         case(op("Gather", x, index, axis=1), since=11)
     case(op("Gather", x, i64([1, 2]), axis=3))
     case(op("Gather", op("Shape", x), i64(0)), grad=False)
+    case(op("Gather", op("Shape", x, start=1), i64(1)), since=15, grad=False)
     places = rng.integers(-3, 3, (1, 3, 5, 6))
     full = op("Expand", places, op("Shape", x))
     case(op("GatherElements", x, full, axis=1), since=11)
     case(op("GatherND", op("Transpose", x), i64([[0, 1], [5, -2]])), since=11)
+    case(op("GatherND", op("Shape", x, start=1), i64([1])), since=15, grad=False)
     case(
         op("GatherND", op("Reshape", x, i64([1, 3, -1])), i64([[[0], [2]]]), batch_dims=1), since=12
     )
