@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxfr.errors import EngineError, UnsupportedModel
 from onnxfr.models.card import Repair
+from onnxfr.models.functions import write_out_functions
 from onnxfr.models.sessions import open_session
 from onnxfr.models.structure import graph_inputs, shape_of
 from onnxfr.models.vendor import all_graphs, all_tensors, opset_of
@@ -29,8 +30,11 @@ _TRAINING_SWITCH = ("train", "phase", "learning", "dropout")
 def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]:
     """Return a copy with lies and leftovers removed, and the list of what was removed."""
     model = onnx.ModelProto()
-    model.CopyFrom(vendor)
+    model.CopyFrom(write_out_functions(vendor))
     repairs: list[Repair] = []
+    if vendor.functions:
+        detail = f"{len(vendor.functions)} functions of the file were written out where called"
+        repairs.append(Repair(name="functions", detail=detail))
     _lift_opset(model, repairs)
     _lower_opset(model, repairs)
     graph = model.graph

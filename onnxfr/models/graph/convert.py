@@ -6,12 +6,12 @@ from collections import ChainMap, Counter
 from collections.abc import Iterator, MutableMapping
 
 import onnx
-import onnx.inliner
 import torch
 from onnx import AttributeProto
 from torch import fx
 
 from onnxfr.errors import OnnxfrError, UnreadableModel, UnsupportedModel, UnsupportedOperator
+from onnxfr.models.functions import write_out_functions
 from onnxfr.models.graph.builder import Builder
 from onnxfr.models.graph.fusion import fuse
 from onnxfr.models.graph.node import Node
@@ -40,8 +40,7 @@ def to_torch(model: onnx.ModelProto) -> fx.GraphModule:
 
 class _Conversion:
     def __init__(self, model: onnx.ModelProto) -> None:
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
+        model = write_out_functions(model)
         self._graph = model.graph
         self._versions = {_domain(entry.domain): entry.version for entry in model.opset_import}
         self._readers = Counter(_names_read(model.graph))
