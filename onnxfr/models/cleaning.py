@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, version_converter
+from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 
 from onnxfr.errors import EngineError, UnsupportedModel
 from onnxfr.models.card import Repair
 from onnxfr.models.functions import write_out_functions
 from onnxfr.models.sessions import open_session
 from onnxfr.models.structure import graph_inputs, shape_of
-from onnxfr.models.vendor import all_graphs, all_tensors, opset_of
+from onnxfr.models.vendor import all_graphs, all_tensors, inner_graphs, opset_of
 
 OLDEST_OPSET = 7
 _QUANTISED = (
@@ -107,6 +109,44 @@ def _lower_opset(model: onnx.ModelProto, repairs: list[Repair]) -> None:
             entry.version = older
     detail = f"opset {opset} restamped as {older}: none of its operators changed in between"
     repairs.append(Repair(name="opset", detail=detail, max_abs=0.0))
+
+
+def keep_needed(model: onnx.ModelProto, outputs: Collection[str]) -> tuple[Repair, ...]:
+    """Drop what the given outputs do not need: other outputs, nodes, weights and inputs.
+
+    A head that nobody asks would otherwise cost its weights on disk, the gradient where it has no
+    differentiable form, and the whole model where it wants an input of its own (a label).
+    """
+    graph, needed = model.graph, set(outputs)
+    for k in reversed(range(len(graph.node))):
+        node = graph.node[k]
+        if needed.isdisjoint(node.output):
+            del graph.node[k]
+        else:
+            needed.update(_names_read(node))
+            needed.discard("")
+    unread = [value.name for value in graph_inputs(graph) if value.name not in needed]
+    _drop(graph.output, {value.name for value in graph.output}.difference(outputs))
+    _drop(graph.initializer, {tensor.name for tensor in graph.initializer} - needed)
+    _drop(graph.input, unread)
+    if not unread:
+        return ()
+    detail = f"the answer does not need the input {', '.join(unread)}; it was dropped"
+    return (Repair(name="inputs", detail=detail, max_abs=0.0),)
+
+
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    if any(attribute.type == AttributeProto.GRAPH for attribute in node.attribute):
+        for graph in inner_graphs(onnx.GraphProto(node=[node])):
+            yield from (value.name for value in graph.output)
+            yield from (name for inner in graph.node for name in inner.input)
+
+
+def _drop(entries: Any, names: Collection[str]) -> None:
+    for k in reversed(range(len(entries))):
+        if entries[k].name in names:
+            del entries[k]
 
 
 @cache

@@ -13,7 +13,7 @@ from onnx import helper
 from onnxfr.errors import ModelError, SpecError, UnsupportedModel
 from onnxfr.models.batch import BatchVerdict, free_batch
 from onnxfr.models.card import Repair
-from onnxfr.models.cleaning import clean, precision_of
+from onnxfr.models.cleaning import clean, keep_needed, precision_of
 from onnxfr.models.geometry import fit_array
 from onnxfr.models.outputs import OutputChoice, choose_output
 from onnxfr.models.preprocessing import Preprocessing
@@ -62,13 +62,15 @@ def examine(
     model, repairs = clean(vendor)
     if output is not None:
         _expose(model, output)
+    wanted = [output] if output else [value.name for value in model.graph.output]
+    repairs = (*repairs, *keep_needed(model, wanted))
     image = find_image_input(model)
     hints = static_hints(model, image)
     notes = () if size or (image.height and image.width) else (_OPEN_SIZE,)
     size, shapes = _first_contact(model, image, size)
     batch = image.batch or 1
     chosen = choose_output(model, shapes, batch, wanted=output, closed_set=closed_set)
-    _keep_only(model, chosen.name)
+    keep_needed(model, [chosen.name])
     precision = precision_of(model)
     verdict: BatchVerdict = free_batch(model, image, size, chosen.name, precision)
     if not verdict.dynamic and batch > 1:
@@ -99,12 +101,6 @@ def _expose(model: onnx.ModelProto, name: str) -> None:
     if not any(name in node.output for node in model.graph.node):
         raise UnsupportedModel(f"--output {name!r}: the graph has no tensor of that name")
     model.graph.output.append(onnx.ValueInfoProto(name=name))
-
-
-def _keep_only(model: onnx.ModelProto, name: str) -> None:
-    kept = [value for value in model.graph.output if value.name == name]
-    del model.graph.output[:]
-    model.graph.output.extend(kept)
 
 
 def _first_contact(

@@ -100,6 +100,13 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
             "vendor for a graph that takes one aligned picture"
         )
     value = pictures[0]
+    others = ", ".join(_declaration(other) for other in inputs if other is not value)
+    if others:
+        raise UnsupportedModel(
+            f"expected a network that takes a picture and nothing else; besides {value.name} this "
+            f"one wants {others}: where the embedding does not depend on it, name the embedding "
+            "with --output; else ask the vendor for a graph with that value inside"
+        )
     shape = shape_of(value)
     layout = _layout(shape, model.graph, value.name)
     channel, height, width = (1, 2, 3) if layout == "nchw" else (3, 1, 2)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.errors import AmbiguousPreprocessing, SpecError, UnsupportedModel
 from onnxfr.models.admission import admit
+from onnxfr.models.wrapper import OnnxModel
 
 Make = Callable[..., onnx.ModelProto]
 
@@ -52,3 +54,39 @@ def test_an_input_of_the_wrong_type_is_named_with_its_type(
     path = vendor_file(model, tmp_path)
     with pytest.raises(UnsupportedModel, match=r"data: bfloat16\[\?, 3, 32, 24\]"):
         admit(path, tmp_path / "model", preprocess="rgb,pm1")
+
+
+def with_loss(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A training graph: beside the embedding a loss that wants the picture's label."""
+    model.graph.node.append(
+        helper.make_node("SoftmaxCrossEntropyLoss", ["feature", "label"], ["loss"])
+    )
+    model.graph.input.append(helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]))
+    model.graph.output.append(helper.make_tensor_value_info("loss", TensorProto.FLOAT, []))
+    return model
+
+
+def test_what_the_embedding_does_not_need_is_left_out(
+    make_vendor_net: Make, tmp_path: Path
+) -> None:
+    path = vendor_file(with_loss(make_vendor_net()), tmp_path)
+    with pytest.raises(UnsupportedModel, match=r"besides data.*wants label: int64\[\?\].*--output"):
+        admit(path, tmp_path / "model", preprocess="rgb,pm1")
+    card = admit(path, tmp_path / "model", preprocess="rgb,pm1", output="feature").card
+    assert [(repair.name, repair.max_abs) for repair in card.repairs] == [("inputs", 0.0)]
+
+
+def test_a_head_left_aside_costs_neither_weights_nor_gradient(
+    make_vendor_net: Make, tmp_path: Path
+) -> None:
+    model = make_vendor_net()
+    names = ["boxes", "scores", "most"]
+    stored = (np.zeros((1, 9, 4), np.float32), np.zeros((1, 1, 9), np.float32), np.array([1]))
+    for name, values in zip(names, stored, strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    model.graph.node.append(helper.make_node("NonMaxSuppression", names, ["kept"]))
+    model.graph.output.append(helper.make_tensor_value_info("kept", TensorProto.INT64, None))
+    admit(vendor_file(model, tmp_path), tmp_path / "model", preprocess="rgb,pm1")
+    admitted = OnnxModel(tmp_path / "model")
+    assert admitted.differentiable
+    assert "boxes" not in {tensor.name for tensor in admitted.graph().graph.initializer}
