@@ -38,7 +38,7 @@ def free_batch(
     model: onnx.ModelProto, image: ImageInput, size: tuple[int, int], output: str, precision: str
 ) -> BatchVerdict:
     """Return a version of ``model`` that takes any batch, or the model itself with a note."""
-    pictures = _test_pictures(image, size)
+    pictures = sample_pictures(image, size)
     batch = image.batch or 1
     expected = _one_by_one(model, pictures, output, batch)
     tolerance = _TOLERANCE[precision]
@@ -66,7 +66,8 @@ def free_batch(
     return BatchVerdict(model, False, (), (note,))
 
 
-def _test_pictures(image: ImageInput, size: tuple[int, int]) -> NDArray[Any]:
+def sample_pictures(image: ImageInput, size: tuple[int, int]) -> NDArray[Any]:
+    """Return smooth pictures with some noise, as the input takes them."""
     rng = np.random.Generator(np.random.Philox(key=7))
     coarse = rng.uniform(0, 255, (_PICTURES, 8, 8, image.channels))
     rows = np.linspace(0, 7, size[0]).round().astype(int)

@@ -15,6 +15,7 @@ from onnxfr.models.batch import BatchVerdict, free_batch
 from onnxfr.models.card import Repair
 from onnxfr.models.cleaning import clean, keep_needed, precision_of
 from onnxfr.models.geometry import fit_array
+from onnxfr.models.narrowing import narrowed, prove_narrow
 from onnxfr.models.outputs import OutputChoice, choose_output
 from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.models.quarantine import first_run
@@ -67,10 +68,14 @@ def examine(
     image = find_image_input(model)
     hints = static_hints(model, image)
     notes = () if size or (image.height and image.width) else (_OPEN_SIZE,)
-    size, shapes = _first_contact(model, image, size)
+    came = model
+    model, image, (size, shapes) = _in_a_type_that_runs(model, image, size)
     batch = image.batch or 1
     chosen = choose_output(model, shapes, batch, wanted=output, closed_set=closed_set)
     keep_needed(model, [chosen.name])
+    if model is not came:
+        keep_needed(came, [chosen.name])
+        repairs = (*repairs, prove_narrow(came, model, image, size, chosen.name))
     precision = precision_of(model)
     verdict: BatchVerdict = free_batch(model, image, size, chosen.name, precision)
     if not verdict.dynamic and batch > 1:
@@ -103,9 +108,26 @@ def _expose(model: onnx.ModelProto, name: str) -> None:
     model.graph.output.append(onnx.ValueInfoProto(name=name))
 
 
+_Contact = tuple[tuple[int, int], dict[str, tuple[int, ...]]]
+"""The size of picture that ran, and the shape of every output."""
+
+
+def _in_a_type_that_runs(
+    model: onnx.ModelProto, image: ImageInput, size: tuple[int, int] | None
+) -> tuple[onnx.ModelProto, ImageInput, _Contact]:
+    """Run the graph as it came, or in float32 where it is in another type and does not run."""
+    try:
+        return model, image, _first_contact(model, image, size)
+    except ModelError:
+        narrow = narrowed(model, image)
+        if narrow is None:
+            raise
+    return *narrow, _first_contact(*narrow, size)
+
+
 def _first_contact(
     model: onnx.ModelProto, image: ImageInput, wanted: tuple[int, int] | None
-) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]]:
+) -> _Contact:
     dtype = str(np.dtype(helper.tensor_dtype_to_np_dtype(image.elem_type)))
     sizes = [
         size

@@ -16,7 +16,12 @@ from onnx import TensorProto, numpy_helper
 from onnxfr.errors import UnsupportedModel
 from onnxfr.models.preprocessing import GRID, Color, Layout, Scaling
 
-FLOAT_INPUTS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE}
+FLOAT_INPUTS = {
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.DOUBLE,
+}
 BYTE_INPUTS = {TensorProto.UINT8, TensorProto.INT8}
 _PASSED_OVER = {"Identity", "Cast", "Transpose", "QuantizeLinear", "DequantizeLinear", "Dropout"}
 _AFFINE = {"Sub", "Add", "Mul", "Div", "BatchNormalization"}
