@@ -86,7 +86,8 @@ def import_model(
         }
         typer.echo(json_module.dumps(answer, indent=2))
         return
-    typer.echo(f"{vendor.name}: {card.input_height}x{card.input_width} -> {card.embedding_dim}")
+    size = f"{card.input_height}x{card.input_width}"
+    typer.echo(f"{card.source.file}: {size} -> {card.embedding_dim}")
     typer.echo(f"output        {admitted.output.name} ({admitted.output.reason})")
     if probe:
         typer.echo(table_text(probe))

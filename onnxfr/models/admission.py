@@ -8,7 +8,9 @@ vendor's, and only then write, all files at once.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -241,9 +243,18 @@ def _card(
 
 
 def safe_name(stem: str) -> str:
-    """Return a file's stem as a model's name: letters, digits, dots and dashes only."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)
-    return kept.strip(".-_")[:100] or "model"
+    """Return a file's stem as a model's name: ASCII letters, digits, dots, dashes, underscores.
+
+    Accents are dropped. What ASCII cannot say leaves a mark of its own, lest two files whose names
+    are Chinese become one model.
+    """
+    plain = unicodedata.normalize("NFKD", stem)
+    letters = "".join(c for c in plain if not unicodedata.combining(c))
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip(".-_")
+    if any(c.isalnum() and not c.isascii() for c in letters):
+        mark = hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        kept = f"{kept[:91] or 'model'}-{mark}"
+    return kept[:100] or "model"
 
 
 def _write(folder: Path, card: Card, normal: onnx.ModelProto) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from onnxfr.errors import CardError
 from onnxfr.models.preprocessing import Preprocessing
@@ -33,6 +33,12 @@ class Source(_Part):
     sha256: str = "unknown"
     package: str = "unknown"
     url: str = "unknown"
+
+    @field_validator("file")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        # A file's name may hold bytes that are no text, which a card cannot.
+        return name.encode("utf-8", "replace").decode()
 
 
 class ThresholdEntry(_Part):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxfr.errors import SpecError, StoreError, UnreadableModel, UnsupportedModel
-from onnxfr.models.admission import admit
+from onnxfr.models.admission import admit, safe_name
 from onnxfr.models.wrapper import load_model
 
 Make = Callable[..., onnx.ModelProto]
@@ -180,3 +182,29 @@ def test_a_batch_normalisation_without_its_inputs_is_refused(
     net.graph.node[1].input[0] = "normal"
     with pytest.raises(UnsupportedModel):
         admit(vendor_file(net, tmp_path), tmp_path / "model", preprocess="rgb,0-1")
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("r\u00e9sn\u00e9t_50 (copy)", "resnet_50-copy"),
+        ("\uff37\uff16\uff10\uff10k", "W600k"),
+        ("\u4eba\u8138", "model-5235f749"),
+        ("ArcFace\uff08\u6700\u7ec8\u7248\uff09", "ArcFace-061d4dc0"),
+        ("a--b.v2", "a--b.v2"),
+        ("...", "model"),
+    ],
+)
+def test_names_of_files_become_names_of_models(stem: str, name: str) -> None:
+    assert safe_name(stem) == name
+    assert safe_name(unicodedata.normalize("NFD", stem)) == name
+    assert safe_name(name) == name
+
+
+def test_a_file_whose_name_is_no_text_is_admitted(
+    onnxfr: Callable[..., object], make_vendor_net: Make, tmp_path: Path
+) -> None:
+    path = vendor_file(make_vendor_net(), tmp_path).rename(tmp_path / os.fsdecode(b"v\xff.onnx"))
+    found = onnxfr("import", path, "-o", tmp_path / "model", "--preprocess", "rgb,0-1")
+    assert found.code == 0, found  # type: ignore[attr-defined]
+    assert load_model(tmp_path / "model").card.source.file == "v?.onnx"
