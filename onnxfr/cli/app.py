@@ -75,7 +75,10 @@ def _root(
         typer.echo(f"onnxfr {__version__}")
         raise typer.Exit
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    shown = logging.StreamHandler()
+    # A run lets every message of ours pass for its log file; the screen asks for less.
+    shown.setLevel(level)
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", handlers=[shown])
 
 
 def _show_warning(
