@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
-from onnxfr.errors import SpecError, UnknownName
+from onnxfr.errors import SpecError, UnknownName, naming
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
 from onnxfr.models.certificate import read_certificate
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
@@ -68,7 +69,9 @@ class RunCell:
             importlib.import_module(module)
         evaluator = EVALUATORS.get(cell.evaluator)()
         context = worker_context(self.cache).reporting(report)
-        return to_table(cell, evaluator.run(cell, context))
+        with _answerable(evaluator):
+            records = evaluator.run(cell, context)
+        return to_table(cell, records)
 
 
 @cache
@@ -158,7 +161,10 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
         rows_per_cell=full.rows_per_cell,
         code=code,
     )
-    cells = dict.fromkeys(cell for each in evaluators for cell in each.plan(planning))
+    cells: dict[Cell, None] = {}
+    for each in evaluators:
+        with _answerable(each):
+            cells.update(dict.fromkeys(each.plan(planning)))
     return Plan(full, evaluators, models, data, tuple(cells), code)
 
 
@@ -215,8 +221,13 @@ def summarise_run(store: RunStore) -> list[Result]:
         evaluator = make_evaluator(EvaluatorSpec(name=entry["name"], params=entry["params"]))
         records = store.records(entry["name"])
         if records.num_rows:
-            results.extend(evaluator.summarise(records))
+            with _answerable(evaluator):
+                results.extend(evaluator.summarise(records))
     return results
+
+
+def _answerable(evaluator: Evaluator) -> AbstractContextManager[None]:
+    return naming(f"evaluator {evaluator.name}", type(evaluator).__module__)
 
 
 def _params(evaluator: Evaluator) -> Any:

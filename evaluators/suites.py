@@ -49,6 +49,7 @@ from onnxfr.models.geometry import fit_array
 from onnxfr.probe import Probe
 from onnxfr.runs.cells import ModelRef
 from onnxfr.runs.context import Context
+from onnxfr.runs.files import explained
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images
 
@@ -117,8 +118,7 @@ def make_suite(
     surrogate = make_surrogate(
         context, members, order.mode, data, order.threshold, align=order.align
     )
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+    part = _part_of(folder)
     pairs: list[SuitePair] = []
     for goal, rows in drawn.items():
         games = games_for(
@@ -156,11 +156,19 @@ def make_suite(
         pairs=tuple(pairs),
     )
     (part / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
         folder.rmdir()
     part.rename(folder)
     return manifest
+
+
+def _part_of(folder: Path) -> Path:
+    """Return an empty folder beside it, made before the work so that a bad place costs none."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with explained(folder):
+        part.mkdir(parents=True)
+    return part
 
 
 def score_suite(

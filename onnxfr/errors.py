@@ -6,6 +6,12 @@ Each message says what was expected, what came, and what to do. The command line
 
 from __future__ import annotations
 
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
 
 class OnnxfrError(Exception):
     """Root of all errors raised on purpose."""
@@ -130,3 +136,34 @@ class RemoteError(OnnxfrError):
 
 class NotAuthorised(RemoteError):
     """A service that is not this machine's own is asked only on the user's word."""
+
+
+class CodeError(OnnxfrError):
+    """An attack, an evaluator or another file that anybody may add raised what it should not."""
+
+
+@contextmanager
+def naming(what: str, module: str) -> Iterator[None]:
+    """Say of an error that is none of ours in whose code it arose: ``what``, defined in ``module``.
+
+    The line is the last of that module's own: an attack that asks a wrong question is told where it
+    asked, not where deep below the answer failed.
+    """
+    try:
+        yield
+    except OnnxfrError:
+        raise
+    except Exception as error:
+        place = _file_of(module)
+        lines = [
+            at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == place
+        ]
+        where = f"{place}, line {lines[-1]}" if lines else place
+        raise CodeError(
+            f"unexpected {type(error).__name__}: {error}, in {what} ({where})"
+        ) from error
+
+
+def _file_of(module: str) -> str:
+    loaded = sys.modules.get(module) or find_spec(module)
+    return getattr(loaded, "__file__", None) or getattr(loaded, "origin", None) or module

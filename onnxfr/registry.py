@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from onnxfr.errors import DuplicateName, UnknownName
+from onnxfr.errors import DuplicateName, UnknownName, naming
 
 T = TypeVar("T")
 
@@ -67,4 +67,5 @@ class Registry(Generic[T]):
         self._discovered = True
         root = importlib.import_module(self._package)
         for module in pkgutil.walk_packages(root.__path__, prefix=f"{self._package}."):
-            importlib.import_module(module.name)
+            with naming(f"the module {module.name}", module.name):
+                importlib.import_module(module.name)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxfr.attacks._settings import check_settings, checked_first
-from onnxfr.errors import AccessDenied, AttackError, SpecError
+from onnxfr.errors import AccessDenied, AttackError, SpecError, naming
 from onnxfr.oracle import BudgetExhausted, Improvement, Oracle
 from onnxfr.probe import Probe, round8
 from onnxfr.registry import Registry
@@ -111,10 +111,11 @@ class Attack(ABC):
             games, rules = probe.take(rows), threat.take(rows)
             played = rules.in_levels() if oracle.quantise else rules
             rng = RowRng(seed, games.ids, self.label)
-            try:
-                made = self.run(window, games, played, rng)
-            except BudgetExhausted:
-                made = window.best
+            with naming(f"attack {self.label}", type(self).__module__):
+                try:
+                    made = self.run(window, games, played, rng)
+                except BudgetExhausted:
+                    made = window.best
             images[rows], margin[rows] = self._choose(window, games, rules, made)
         return _judge(oracle, probe, threat, images, margin, won_clean)
 

@@ -11,7 +11,9 @@ from typing import TextIO
 
 import typer
 
-from onnxfr.errors import OnnxfrError, OnnxfrWarning
+from onnxfr.errors import CodeError, OnnxfrError, OnnxfrWarning
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="onnxfr",
@@ -101,7 +103,7 @@ def run() -> None:
     try:
         app()
     except OnnxfrError as error:
-        typer.echo(f"error: {error}", err=True)
+        _tell(str(error), trace=isinstance(error, CodeError))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
@@ -110,3 +112,15 @@ def run() -> None:
         # The reader of our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        _tell(f"{named}{error.strerror or error}", trace=True)
+        sys.exit(OnnxfrError.exit_code)
+
+
+def _tell(message: str, *, trace: bool) -> None:
+    """Say what went wrong, and how to see its trace where that would help."""
+    shown = log.isEnabledFor(logging.INFO)
+    hint = "; 'onnxfr --verbose ...' shows the trace" if trace and not shown else ""
+    typer.echo(f"error: {message}{hint}", err=True)
+    log.info("the trace of this error", exc_info=True)

@@ -60,6 +60,7 @@ def attack(
     from onnxfr.evaluators.attacked import Rules, fight
     from onnxfr.metrics.thresholds import Threshold, checked_cosine
     from onnxfr.models.wrapper import load_model
+    from onnxfr.runs.files import explained
     from onnxfr.threat import Threat
 
     how, loaded = make_attack(method), load_model(model)
@@ -76,8 +77,11 @@ def attack(
         threshold=limit,
         seed=seed,
     )
+    with explained(output):
+        output.mkdir(parents=True, exist_ok=True)
     fought = fight(loaded, probe, how, rules)
-    files = _write(output, probe, fought.result.images)
+    with explained(output):
+        files = _write(output, probe, fought.result.images)
     answer = _answer(fought, loaded.card.name, how.label, cosine) | {"files": files}
     typer.echo(json.dumps(answer, indent=1) if as_json else _tell(answer))
 
@@ -162,7 +166,6 @@ def _write(folder: Path, probe: Probe, images: Images) -> dict[str, str]:
 
     from onnxfr.evaluators.pictures import png, to_pixels
 
-    folder.mkdir(parents=True, exist_ok=True)
     change = images[0] - probe.images[0]
     gain = 0.5 / max(float(np.abs(change).max()), 1e-6)
     pictures = {

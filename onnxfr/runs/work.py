@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from onnxfr.errors import OnnxfrError
+from onnxfr.errors import CodeError, OnnxfrError
 from onnxfr.runs.cells import Cell
 
 Report = Callable[[int, int], None]
@@ -83,14 +83,12 @@ def attempt(cell: Cell, work: Work, report: Report) -> Attempt:
     begin = time.monotonic()
     try:
         table = work(cell, report)
-    except OnnxfrError as error:
-        return Attempt(cell, message=str(error), seconds=time.monotonic() - begin)
     except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error}; the trace is in the run's log"
-        return Attempt(
-            cell,
-            message=message,
-            trace=traceback.format_exc(),
-            seconds=time.monotonic() - begin,
-        )
+        ours = isinstance(error, OnnxfrError)
+        message = str(error) if ours else f"unexpected {type(error).__name__}: {error}"
+        trace = ""
+        if not ours or isinstance(error, CodeError):
+            message += "; the trace is in the run's log"
+            trace = traceback.format_exc()
+        return Attempt(cell, message=message, trace=trace, seconds=time.monotonic() - begin)
     return Attempt(cell, table=table, seconds=time.monotonic() - begin)

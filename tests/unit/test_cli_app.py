@@ -37,6 +37,45 @@ def test_a_runs_log_has_everything_and_the_screen_what_was_asked(
     assert logged == ["debug", "info", "warning"]
 
 
+FAILING = """
+import errno
+from onnxfr.cli import app
+from onnxfr.errors import CodeError, DataError
+
+@app.app.command()
+def work(kind: str):
+    if kind == "ours":
+        raise DataError("as it is")
+    if kind == "disk":
+        raise OSError(errno.ENOSPC, "No space left on device", "a.png")
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        raise CodeError("in attack mine") from error
+
+app.run()
+"""
+HINT = "; 'onnxfr --verbose ...' shows the trace"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("ours", "error: as it is"),
+        ("disk", f"error: a.png: No space left on device{HINT}"),
+        ("code", f"error: in attack mine{HINT}"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_trace_is_for_those_who_ask(kind: str, line: str) -> None:
+    told = _python(FAILING, "work", kind)
+    assert (told.returncode, told.stderr.splitlines()) == (2, [line])
+    verbose = _python(FAILING, "--verbose", "work", kind)
+    assert verbose.returncode == 2
+    assert verbose.stderr.splitlines()[0] == line.removesuffix(HINT)
+    assert "Traceback" in verbose.stderr
+    assert ("ZeroDivisionError" in verbose.stderr) == (kind == "code")
+
+
 def _python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False

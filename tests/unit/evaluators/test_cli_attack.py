@@ -11,9 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.cli.attack import attack
 from onnxfr.data.images import decode, to_images
-from onnxfr.errors import DataError, SpecError
+from onnxfr.errors import CodeError, DataError, SpecError, StoreError
 from onnxfr.models.wrapper import load_model
 
 app = typer.Typer()
@@ -72,3 +73,26 @@ def test_questions_can_be_capped(
     words = ("--model", toy_model, "--threshold", 0.99, "--max-queries", 20, "-o", tmp_path)
     answer = json.loads(_run(*pair, *words, "--json", "--attack", *how))
     assert answer["queries"] == 20 and answer["goal"] == "impersonate"
+
+
+def test_a_place_that_cannot_be_written_costs_no_attack(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(BIM, "run", lambda *_: pytest.fail("the attack was run"))
+    words = (*pair, "--model", toy_model, "--threshold", 0.99)
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreError, match="choose another folder with -o"):
+            _run(*words, "-o", place)
+
+
+def test_an_attack_that_fails_is_told_with_its_name_and_line(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    monkeypatch.setattr(BIM, "run", lambda *_: 1 // 0)
+    with pytest.raises(
+        CodeError, match=r"unexpected ZeroDivisionError: .*, in attack bim \(.*\.py"
+    ):
+        _run(*pair, "--model", toy_model, "--threshold", 0.99, "-o", tmp_path)

@@ -15,6 +15,7 @@ from onnxfr.data.images import load_pixels, to_images
 from onnxfr.data.pairs import open_pairs
 from onnxfr.data.suite import open_suite
 from onnxfr.errors import DataError, MetricError, OnnxfrWarning, SpecError, StoreError
+from onnxfr.evaluators import suites
 from onnxfr.evaluators.suites import SuiteOrder, make_suite, score_suite
 from onnxfr.models.wrapper import load_model
 from onnxfr.runs.context import Context
@@ -83,6 +84,15 @@ def test_files_of_enlarged_pictures_keep_the_budget(
     left = [to_images([load_pixels(pairs.images[i]) for i in pairs.left]) for pairs in both]
     threat = Threat(norm="linf" if "linf" in budget else "l2", eps=read_eps(budget.split(":")[1]))
     assert threat.allows(left[1], left[0]).all()
+
+
+def test_a_place_that_cannot_be_written_costs_no_attack(
+    tmp_path: Path, order: SuiteOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(suites, "craft", lambda *_, **__: pytest.fail("pictures were made"))
+    with pytest.raises(StoreError, match="choose another folder with -o"):
+        make_suite(Context(tmp_path / "cache"), order, tmp_path / "file" / "below")
 
 
 def test_scores_are_those_of_the_pictures_at_the_models_threshold(
