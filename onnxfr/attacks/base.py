@@ -113,9 +113,14 @@ class Attack(ABC):
             rng = RowRng(seed, games.ids, self.label)
             with naming(f"attack {self.label}", type(self).__module__):
                 try:
-                    made = self.run(window, games, played, rng)
+                    made = np.asarray(self.run(window, games, played, rng))
                 except BudgetExhausted:
                     made = window.best
+            if made.shape != games.images.shape:
+                raise AttackError(
+                    f"attack {self.label} must return one picture per row, an array of shape "
+                    f"{games.images.shape}; got {made.shape or made.item()}"
+                )
             images[rows], margin[rows] = self._choose(window, games, rules, made)
         return _judge(oracle, probe, threat, images, margin, won_clean)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.cli.attack import attack
 from onnxfr.data.images import decode, to_images
-from onnxfr.errors import CodeError, DataError, SpecError, StoreError
+from onnxfr.errors import AttackError, CodeError, DataError, SpecError, StoreError
 from onnxfr.models.wrapper import load_model
 
 app = typer.Typer()
@@ -94,5 +94,21 @@ def test_an_attack_that_fails_is_told_with_its_name_and_line(
     monkeypatch.setattr(BIM, "run", lambda *_: 1 // 0)
     with pytest.raises(
         CodeError, match=r"unexpected ZeroDivisionError: .*, in attack bim \(.*\.py"
+    ):
+        _run(*pair, "--model", toy_model, "--threshold", 0.99, "-o", tmp_path)
+
+
+@pytest.mark.parametrize("answer", [None, np.zeros((3, 112, 112), dtype=np.float32)])
+def test_an_attack_that_returns_no_pictures_is_told_what_to_return(
+    tmp_path: Path,
+    toy_model: Path,
+    toy_faces: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: object,
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    monkeypatch.setattr(BIM, "run", lambda *_: answer)
+    with pytest.raises(
+        AttackError, match=r"bim must return .* \(1, 3, 112, 112\); got (None|\(3,)"
     ):
         _run(*pair, "--model", toy_model, "--threshold", 0.99, "-o", tmp_path)
