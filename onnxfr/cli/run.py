@@ -82,12 +82,12 @@ def run(
 def read_asked(path: Path | None, flags: dict[str, Any], engine: dict[str, Any]) -> RunSpec:
     """Return the specification of a file, of flags, or of a file with flags over it."""
     from onnxfr.evaluators.planning import check_evaluators
-    from onnxfr.runs.spec import RunSpec, read_spec, resolve, validate
+    from onnxfr.runs.spec import RunSpec, read_spec, read_text, resolve, validate
 
     base: dict[str, Any] = {}
     if path is not None:
         from_file = read_spec(path)
-        check_evaluators(from_file, path.name, path.read_text(encoding="utf-8"))
+        check_evaluators(from_file, path.name, read_text(path))
         base = from_file.model_dump(exclude_unset=True)
     elif not flags:
         raise SpecError(

@@ -112,7 +112,7 @@ class Card(_Part):
 def read_card(path: Path) -> Card:
     """Read a card file, naming the offending field when it is malformed."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise CardError(f"no card at {path}; create one with 'onnxfr import'") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

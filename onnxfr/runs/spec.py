@@ -98,7 +98,7 @@ class Suite(Settings):
 
 def read_spec(path: Path) -> RunSpec:
     """Read a TOML specification; paths in it are relative to its folder."""
-    text = _read_text(path)
+    text = read_text(path)
     content = _parse(text, path.name)
     spec = validate(RunSpec, content, source=path.name, text=text)
     return resolve(spec, path.parent)
@@ -165,9 +165,10 @@ def _explain(error: Any, text: str | None, place: Sequence[str | int]) -> str:
     return f"{where}{name}: expected {message}, got {error['input']!r}"
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a specification; editors on Windows put a byte-order mark in front."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as bad:
         raise SpecError(
             f"cannot read the specification {path} ({bad}); expected a TOML file in UTF-8"

@@ -131,7 +131,7 @@ def digest_of(key: bytes) -> str:
 def read_keys(path: Path) -> dict[str, KeyEntry]:
     """Read a keys file: one TOML table per client."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         entries = TypeAdapter(dict[str, KeyEntry]).validate_python(raw)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as bad:
         raise SpecError(f"cannot read the keys file {path}: {bad}") from None

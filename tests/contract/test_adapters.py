@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onnxfr.errors import NotAuthorised, RemoteError, SpecError
+from onnxfr.models.remote import adapter
 from onnxfr.models.remote.adapter import Adapter, adapter_names, parse_adapter, read_adapter
 from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.model import RemoteModel
@@ -91,6 +92,12 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         for variable in read_adapter(name).secrets.values():
             monkeypatch.setenv(variable, "not-a-real-secret")
+
+
+def test_an_adapter_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    box = Path(adapter.__file__).parent / "adapters" / "onnxfr.toml"
+    (tmp_path / "mine.toml").write_bytes(b"\xef\xbb\xbf" + box.read_bytes())
+    assert read_adapter(str(tmp_path / "mine.toml")) == read_adapter("onnxfr")
 
 
 @every_adapter

@@ -199,7 +199,7 @@ def read_adapter(reference: str) -> Adapter:
                 f"{known}"
             )
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as bad:
             raise RemoteError(f"cannot read the adapter {path}: {bad}") from None
     return parse_adapter(text, reference)

@@ -123,6 +123,16 @@ def test_nothing_asked_says_what_to_type() -> None:
         read_asked(None, {"models": ["a"], "data": ["orl"]}, {})
 
 
+def test_files_of_windows_editors_are_read_as_any_other(tmp_path: Path) -> None:
+    plain = read_asked(write(tmp_path, GOOD), {}, {})
+    marked = b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()
+    (tmp_path / "spec.toml").write_bytes(marked)
+    assert read_asked(tmp_path / "spec.toml", {}, {}) == plain
+    (tmp_path / "spec.toml").write_bytes(marked.replace(b"seed = 7", b"seed = 'x'"))
+    with pytest.raises(SpecError, match="line 7: seed"):
+        read_asked(tmp_path / "spec.toml", {}, {})
+
+
 def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot read"):
         read_spec(tmp_path / "none.toml")

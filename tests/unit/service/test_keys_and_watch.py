@@ -71,6 +71,8 @@ def test_keys_files_are_checked_without_showing_keys(tmp_path: Path) -> None:
         f'[a]\nkey = "{"x" * 20}"\nper_second = 2\n[b]\nsha256 = "{digest_of(b"y" * 20)}"\n'
     )
     assert set(read_keys(good)) == {"a", "b"}
+    good.write_bytes(b"\xef\xbb\xbf" + good.read_bytes())
+    assert set(read_keys(good)) == {"a", "b"}, "some editors write a byte-order mark"
     bad = tmp_path / "bad.toml"
     bad.write_text('[a]\nkey = "hunter2"\n')
     with pytest.raises(SpecError, match=r"a\.key") as error:
