@@ -19,7 +19,8 @@ _PUBLISHED_SIZE = (250, 250)  # whole heads, however funneled
     "lfw",
     usage="lfw:PATH[,pairs=FILE][,folds=1-10]",
     summary="LFW: PATH has a folder per person, or holds the folder that has; official pairs.txt",
-    options=("pairs", "folds"),
+    options=("folds",),
+    places=("pairs",),
 )
 def read(request: Request) -> PairSet:
     """Read the protocol file and resolve its pairs in the tree."""

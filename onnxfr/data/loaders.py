@@ -77,6 +77,8 @@ class Loader:
     summary: str
     read: Read
     options: frozenset[str] = frozenset()
+    places: frozenset[str] = frozenset()
+    """Those options that name a file or a folder."""
     obtain: Callable[[Path | None], Path] | None = None
 
 
@@ -88,13 +90,14 @@ def loader(
     usage: str,
     summary: str,
     options: tuple[str, ...] = (),
+    places: tuple[str, ...] = (),
     obtain: Callable[[Path | None], Path] | None = None,
 ) -> Callable[[Read], Read]:
-    """Register a loading function under ``name``."""
+    """Register a loading function under ``name``; ``places`` are options that name a file."""
 
     def decorate(read: Read) -> Read:
-        known = frozenset((*options, "aligned", "name"))
-        LOADERS.register(name)(Loader(usage, summary, read, known, obtain))
+        known = frozenset((*options, *places, "aligned", "name"))
+        LOADERS.register(name)(Loader(usage, summary, read, known, frozenset(places), obtain))
         return read
 
     return decorate
@@ -119,6 +122,24 @@ def load(spec: str, *, strict: bool, seed: int) -> PairSet:
         raise DataError(f"{kind} takes no path; write {found.usage}")
     request = Request(Path(place).expanduser().absolute(), strict, seed, options)
     return found.read(request)
+
+
+def absolute(spec: str, folder: Path) -> str:
+    """Return a specification whose files are found from anywhere; they are relative to folder."""
+    head, *pieces = _OPTION.split(spec)
+    kind, _, place = head.partition(":")
+    if not place or kind not in LOADERS:
+        return spec
+    places = LOADERS.get(kind).places
+    options = [
+        f",{name}={_below(folder, value) if name in places else value}"
+        for name, value in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+    return f"{kind}:{_below(folder, place)}{''.join(options)}"
+
+
+def _below(folder: Path, place: str) -> str:
+    return str((folder / Path(place).expanduser()).resolve())
 
 
 def _unknown_kind(spec: str, kind: str) -> str:

@@ -25,7 +25,8 @@ _PREFIX = "talfw/"
     "talfw",
     usage="talfw:PATH,lfw=PATH[,pairs=FILE]",
     summary="TALFW: adversarial pictures named as in LFW, and the clean LFW they belong to",
-    options=("lfw", "pairs", "folds"),
+    options=("folds",),
+    places=("lfw", "pairs"),
 )
 def read(request: Request) -> PairSet:
     """Replace one picture of each LFW pair by its adversarial version."""

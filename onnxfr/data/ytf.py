@@ -20,7 +20,7 @@ _SPLIT_FILES = ("splits.csv", "splits.txt")
     "ytf",
     usage="ytf:PATH[,splits=FILE]",
     summary="YouTube Faces: PATH has person/video/frame folders and splits.csv; middle frames",
-    options=("splits",),
+    places=("splits",),
 )
 def read(request: Request) -> PairSet:
     """Read the splits and take one frame of each video."""

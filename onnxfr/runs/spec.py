@@ -208,6 +208,6 @@ def _absolute_params(entry: EvaluatorSpec, folder: Path) -> EvaluatorSpec:
 
 
 def _absolute_data(spec: str, folder: Path) -> str:
-    kind, colon, rest = spec.partition(":")
-    place, comma, options = rest.partition(",")
-    return f"{kind}:{_absolute(place, folder)}{comma}{options}" if colon and place else spec
+    from onnxfr.data.loaders import absolute  # image libraries come with it
+
+    return absolute(spec, folder)

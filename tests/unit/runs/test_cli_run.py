@@ -78,9 +78,10 @@ def test_names_in_a_file_are_not_looked_for_where_the_command_stands(work: Path)
     for name in ("sface", "crops"):
         (work / name).mkdir()
     asked = read_asked(spec, {}, {})
-    assert (asked.models, asked.data) == (("sface",), ("folder:crops",))
+    beside = (f"folder:{work / 'specs' / 'crops'}",)
+    assert (asked.models, asked.data) == (("sface",), beside)
     typed = read_asked(spec, {"models": ["model/toy"]}, {"workers": 2})
-    assert (typed.models, typed.data) == ((str(work / "model" / "toy"),), ("folder:crops",))
+    assert (typed.models, typed.data) == ((str(work / "model" / "toy"),), beside)
     assert typed.engine.workers == 2
 
 

@@ -63,6 +63,22 @@ def test_paths_are_found_beside_the_file_and_names_are_left_alone(tmp_path: Path
     assert spec.data == (f"folder:{tmp_path / 'faces'},pairs=20", "orl")
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("lfw:a,pairs=b.txt,folds=1-5", "lfw:{0}/a,pairs={0}/b.txt,folds=1-5"),
+        ("talfw:a,lfw=../b,pairs=/c", "talfw:{0}/a,lfw={1}/b,pairs=/c"),
+        ("ytf:a,splits=b.csv", "ytf:{0}/a,splits={0}/b.csv"),
+        ("folder:a, of 2020,name=b", "folder:{0}/a, of 2020,name=b"),
+        ("pairlist:a.txt,images=b", "pairlist:{0}/a.txt,images=b"),
+        ("flder:a", "flder:a"),
+    ],
+)
+def test_places_of_data_are_relative_to_the_file(tmp_path: Path, written: str, meant: str) -> None:
+    spec = read_spec(write(tmp_path, GOOD.replace("folder:faces,pairs=20", written)))
+    assert spec.data[0] == meant.format(tmp_path, tmp_path.parent)
+
+
 def test_files_named_by_evaluators_are_found_beside_the_specification(tmp_path: Path) -> None:
     (tmp_path / "points.onnx").touch()
     asked = '[evaluators.params]\nlandmarks = "{}"\nsurrogate = "sface"\n'
