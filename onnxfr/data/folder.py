@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from onnxfr.data.builder import PairBuilder
@@ -63,10 +64,12 @@ def _find_people(builder: PairBuilder, root: Path) -> dict[str, list[str]]:
     people: dict[str, list[str]] = {}
     try:
         for person in sorted(child for child in root.iterdir() if child.is_dir()):
-            if person.name.startswith("."):
+            if person.name.startswith(".") or not _is_text(builder, person.name):
                 continue
             for path in find_pictures(person):
                 name = path.relative_to(root).as_posix()
+                if not _is_text(builder, name):
+                    continue
                 builder.image(ImageSource(name, identity=person.name, path=path))
                 people.setdefault(person.name, []).append(name)
             if person.name not in people:
@@ -74,3 +77,13 @@ def _find_people(builder: PairBuilder, root: Path) -> dict[str, list[str]]:
     except OSError as error:
         raise DataError(f"{root}: cannot be listed ({error.strerror or error})") from error
     return people
+
+
+def _is_text(builder: PairBuilder, name: str) -> bool:
+    """Tell whether records can hold a file's name; old archives spell umlauts in other bytes."""
+    raw = os.fsencode(name)
+    told = raw.decode("utf-8", "replace")
+    if told.encode() == raw:
+        return True
+    builder.problem(told, "its name is not UTF-8; rename it")
+    return False

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,3 +138,18 @@ def test_only_regular_files_count_as_pictures(faces: Path) -> None:
     names = ("0.png", "pipe.png", "folder.png", "link.png", "none.png")
     assert [n for n in names if builder.has_file(faces / "a" / n)] == ["0.png", "link.png"]
     assert "pipe.png" not in {path.name for path in find_pictures(faces)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_no_text_are_left_out_and_told(faces: Path) -> None:
+    (faces / "a").rename(os.fsdecode(os.fsencode(faces) + b"/M\xfcller"))
+    (faces / "b" / "0.png").rename(os.fsdecode(os.fsencode(faces) + b"/b/gr\xfcn.png"))
+    pairs = open_pairs(f"folder:{faces}", pairs=10)
+    assert {image.identity for image in pairs.images} == {"b", "c"}
+    reason = "its name is not UTF-8; rename it"
+    assert [str(problem) for problem in pairs.problems] == [
+        f"M\N{REPLACEMENT CHARACTER}ller: {reason}",
+        f"b/gr\N{REPLACEMENT CHARACTER}n.png: {reason}",
+    ]
+    with pytest.raises(DataError, match="not UTF-8"):
+        open_pairs(f"folder:{faces}", strict=True)
