@@ -15,6 +15,7 @@ from onnxfr.corruptions import CORRUPTIONS, apply_chain, corrupt, oodface_names,
 from onnxfr.corruptions.base import from_frames, to_frames
 from onnxfr.data.images import SUFFIXES, decode
 from onnxfr.errors import SpecError
+from onnxfr.paths import expanded
 from onnxfr.runs.cells import Json
 from onnxfr.types import Images
 
@@ -123,7 +124,7 @@ def _content(folder: str) -> str:
 
 
 def _pictures(folder: str) -> list[Path]:
-    place = Path(folder).expanduser()
+    place = expanded(folder)
     found = sorted(place.iterdir()) if place.is_dir() else []
     pictures = [path for path in found if path.suffix.lower() in SUFFIXES]
     if not pictures:

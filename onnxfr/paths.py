@@ -1,10 +1,18 @@
-"""Where onnxfr keeps what it can make or fetch again: downloads, tuning results, caches."""
+"""Where things are: paths as users write them, and what onnxfr can make or fetch again."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with ``~`` written out; that of a user nobody knows stays, and is not found."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def cache_dir() -> Path:
@@ -14,7 +22,7 @@ def cache_dir() -> Path:
     """
     named = os.environ.get("ONNXFR_CACHE")
     if named:
-        return Path(named).expanduser().absolute()
+        return expanded(named).absolute()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "onnxfr" / "Cache"

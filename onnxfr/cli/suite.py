@@ -122,12 +122,13 @@ def score(
     """
     from onnxfr.cli.run import embedding_cache
     from onnxfr.evaluators.suites import score_suite
+    from onnxfr.paths import expanded
     from onnxfr.runs.context import Context
 
     place = suite.removeprefix("suite:")
     if re.search(r",[a-z_]+=", place):
         raise SpecError(f"expected suite:PATH without options, got {suite!r}")
-    folder = Path(place).expanduser().absolute()
+    folder = expanded(place).absolute()
     found = score_suite(Context(embedding_cache()), model, folder, rule=threshold, data=data)
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2))

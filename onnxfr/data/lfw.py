@@ -10,6 +10,7 @@ from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.data.text import Line, read_lines
 from onnxfr.errors import DataError
+from onnxfr.paths import expanded
 
 _USUAL_NAMES = ("lfw_112", "lfw", "lfw-deepfunneled", "lfw_funneled", "lfw-align-128")
 _PUBLISHED_SIZE = (250, 250)  # whole heads, however funneled
@@ -91,7 +92,7 @@ def _take_header(lines: list[Line]) -> tuple[tuple[int, int] | None, list[Line]]
 
 def _find_protocol(place: Path, named: str | None) -> Path:
     if named is not None:
-        return Path(named).expanduser().absolute()
+        return expanded(named).absolute()
     for folder in (place, place.parent):
         if (folder / "pairs.txt").is_file():
             return folder / "pairs.txt"

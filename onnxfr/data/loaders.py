@@ -14,6 +14,7 @@ from pathlib import Path
 from onnxfr.data.builder import PairBuilder
 from onnxfr.data.pairs import PairSet
 from onnxfr.errors import DataError, UnknownName
+from onnxfr.paths import expanded
 from onnxfr.registry import Registry
 
 _OPTION = re.compile(r",([a-z_]+)=")
@@ -120,7 +121,7 @@ def load(spec: str, *, strict: bool, seed: int) -> PairSet:
         raise DataError(f"expected a place after {kind!r}, as in {found.usage}; got {spec!r}")
     if found.obtain is not None and colon and place:
         raise DataError(f"{kind} takes no path; write {found.usage}")
-    request = Request(Path(place).expanduser().absolute(), strict, seed, options)
+    request = Request(expanded(place).absolute(), strict, seed, options)
     return found.read(request)
 
 
@@ -139,11 +140,11 @@ def absolute(spec: str, folder: Path) -> str:
 
 
 def _below(folder: Path, place: str) -> str:
-    return str((folder / Path(place).expanduser()).resolve())
+    return str((folder / expanded(place)).resolve())
 
 
 def _unknown_kind(spec: str, kind: str) -> str:
-    path = Path(spec).expanduser()
+    path = expanded(spec)
     known = ", ".join(LOADERS.names())
     if path.exists():
         guess = {".csv": "csv", ".bin": "bin", ".txt": "pairlist"}.get(path.suffix, "folder")

@@ -21,6 +21,7 @@ from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.data.text import Line, read_lines
 from onnxfr.errors import DataError
+from onnxfr.paths import expanded
 
 _FOLDS = 10
 _NUMBERED = re.compile(r"(.+)_\d+$")
@@ -123,7 +124,7 @@ def _deal_folds(same: list[bool]) -> list[int | None]:
 
 def _find_images(beside: Path, named: str | None, entries: list[Entry]) -> Path:
     if named is not None:
-        folder = Path(named).expanduser()
+        folder = expanded(named)
         folder = folder if folder.is_absolute() else beside / folder
         if not folder.is_dir():
             raise DataError(f"expected images= a folder, but {folder} is none")

@@ -17,6 +17,7 @@ from onnxfr.data.images import SUFFIXES
 from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.errors import DataError
+from onnxfr.paths import expanded
 
 _PREFIX = "talfw/"
 
@@ -37,7 +38,7 @@ def read(request: Request) -> PairSet:
     clean = lfw.read(
         replace(
             request,
-            place=Path(request.options["lfw"]).expanduser().absolute(),
+            place=expanded(request.options["lfw"]).absolute(),
             options=theirs,
             strict=False,
         )

@@ -11,6 +11,7 @@ from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.data.text import Line, read_lines
 from onnxfr.errors import DataError
+from onnxfr.paths import expanded
 
 _FRAME_FOLDERS = ("aligned_images_DB", "frame_images_DB", "")
 _SPLIT_FILES = ("splits.csv", "splits.txt")
@@ -26,7 +27,7 @@ def read(request: Request) -> PairSet:
     """Read the splits and take one frame of each video."""
     place = request.folder()
     named = request.options.get("splits")
-    splits = Path(named).expanduser().absolute() if named else _find_splits(place)
+    splits = expanded(named).absolute() if named else _find_splits(place)
     root = next(place / name for name in _FRAME_FOLDERS if (place / name).is_dir())
     builder = request.builder("ytf")
     middles: dict[str, str | None] = {}

@@ -35,7 +35,7 @@ from onnxfr.models.ort import OrtEngine
 from onnxfr.models.store import file_digest
 from onnxfr.models.torch_layout import fastest_layout
 from onnxfr.models.upcast import upcast_half
-from onnxfr.paths import cache_dir
+from onnxfr.paths import cache_dir, expanded
 from onnxfr.types import Embeddings, Images
 
 
@@ -183,7 +183,7 @@ def load_model(
     reference: str | Path, *, device: str = "auto", threads: int | None = None
 ) -> OnnxModel:
     """Load a model by its folder, its card, its normal-form file, or its name in the zoo cache."""
-    path = Path(reference).expanduser()
+    path = expanded(reference)
     if path.is_dir() and (path / CARD_FILE).is_file():
         return OnnxModel(path, device=device, threads=threads)
     if path.is_file() and path.name in (CARD_FILE, MODEL_FILE):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxfr.errors import SpecError
+from onnxfr.paths import expanded
 from onnxfr.runs.toml_lines import line_of
 
 Name = Annotated[str, Field(min_length=1)]
@@ -191,7 +192,7 @@ def _absolute_model(name: str, folder: Path) -> str:
 
 
 def _absolute(name: str, folder: Path) -> str:
-    place = folder / Path(name).expanduser()
+    place = folder / expanded(name)
     return str(place.resolve()) if place.exists() else name
 
 
@@ -201,7 +202,7 @@ def _absolute_params(entry: EvaluatorSpec, folder: Path) -> EvaluatorSpec:
         if not isinstance(value, str) or not value:
             continue
         if name in _FOLDERS:
-            places[name] = str((folder / Path(value).expanduser()).resolve())
+            places[name] = str((folder / expanded(value)).resolve())
         elif name in _NAMES_OR_FILES:
             places[name] = _absolute(value, folder)
     return entry.model_copy(update={"params": {**entry.params, **places}}) if places else entry

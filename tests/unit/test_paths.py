@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from onnxfr.paths import cache_dir
+from onnxfr.data.pairs import open_pairs
+from onnxfr.errors import DataError, ModelError
+from onnxfr.models.wrapper import load_model
+from onnxfr.paths import cache_dir, expanded
+from onnxfr.runs.spec import make_spec
 
 
 def test_the_variable_wins(monkeypatch, tmp_path):
@@ -30,3 +34,15 @@ def test_every_platform_has_a_place(monkeypatch, platform):
     monkeypatch.delenv("ONNXFR_CACHE", raising=False)
     monkeypatch.setattr(sys, "platform", platform)
     assert "onnxfr" in cache_dir().parts
+
+
+def test_the_home_of_nobody_is_a_place_where_nothing_is() -> None:
+    assert expanded("~/faces") == Path.home() / "faces"
+    assert expanded("~nobody-we-know/faces") == Path("~nobody-we-know/faces")
+    with pytest.raises(ModelError, match="no model at ~nobody-we-know/m"):
+        load_model("~nobody-we-know/m")
+    with pytest.raises(DataError, match="expected a folder"):
+        open_pairs("folder:~nobody-we-know/faces")
+    content = {"models": ["~nobody-we-know/m"], "data": ["folder:~nobody-we-know/f"]}
+    spec = make_spec({**content, "suite": "quick"}, Path("/x"))
+    assert spec.models == ("~nobody-we-know/m",)

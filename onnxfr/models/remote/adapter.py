@@ -12,12 +12,12 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxfr.errors import RemoteError, UnknownName
+from onnxfr.paths import expanded
 
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,60}$"
 """What a service may be called: results and the file of its journal bear its name."""
@@ -191,7 +191,7 @@ def read_adapter(reference: str) -> Adapter:
         folder = resources.files("onnxfr.models.remote").joinpath("adapters")
         text = folder.joinpath(f"{reference}.toml").read_text(encoding="utf-8")
     else:
-        path = Path(reference).expanduser()
+        path = expanded(reference)
         if not path.is_file():
             known = ", ".join(adapter_names())
             raise UnknownName(

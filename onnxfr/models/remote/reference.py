@@ -9,6 +9,7 @@ from pathlib import Path
 from onnxfr.errors import RemoteError, SpecError
 from onnxfr.models.remote.adapter import NAME, Adapter, adapter_names, read_adapter
 from onnxfr.models.remote.model import RemoteModel
+from onnxfr.paths import expanded
 
 PREFIX = "remote:"
 
@@ -108,9 +109,9 @@ def absolute(reference: str, folder: Path) -> str:
     """Return a reference whose files are found from anywhere; they are relative to ``folder``."""
     said = parse_reference(reference)
     if said.adapter not in adapter_names():
-        said = replace(said, adapter=str((folder / Path(said.adapter).expanduser()).resolve()))
+        said = replace(said, adapter=str((folder / expanded(said.adapter)).resolve()))
     if said.journal is not None:
-        said = replace(said, journal=(folder / said.journal.expanduser()).resolve())
+        said = replace(said, journal=(folder / expanded(said.journal)).resolve())
     return str(said)
 
 
