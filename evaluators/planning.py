@@ -69,7 +69,7 @@ class RunCell:
             importlib.import_module(module)
         evaluator = EVALUATORS.get(cell.evaluator)()
         context = worker_context(self.cache).reporting(report)
-        with _answerable(evaluator):
+        with answerable(evaluator):
             records = evaluator.run(cell, context)
         return to_table(cell, records)
 
@@ -163,7 +163,7 @@ def plan_run(spec: RunSpec, context: Context) -> Plan:
     )
     cells: dict[Cell, None] = {}
     for each in evaluators:
-        with _answerable(each):
+        with answerable(each):
             cells.update(dict.fromkeys(each.plan(planning)))
     return Plan(full, evaluators, models, data, tuple(cells), code)
 
@@ -221,12 +221,13 @@ def summarise_run(store: RunStore) -> list[Result]:
         evaluator = make_evaluator(EvaluatorSpec(name=entry["name"], params=entry["params"]))
         records = store.records(entry["name"])
         if records.num_rows:
-            with _answerable(evaluator):
+            with answerable(evaluator):
                 results.extend(evaluator.summarise(records))
     return results
 
 
-def _answerable(evaluator: Evaluator) -> AbstractContextManager[None]:
+def answerable(evaluator: Evaluator) -> AbstractContextManager[None]:
+    """Say whose code failed where an evaluator raises what it should not."""
     return naming(f"evaluator {evaluator.name}", type(evaluator).__module__)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxfr.evaluators.planning import make_evaluator
+from onnxfr.evaluators.planning import answerable, make_evaluator
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import Verdict, View
 from onnxfr.evaluators.report.summary import records_csv, results_csv, summary_of, summary_text
@@ -36,7 +36,8 @@ def read_content(store: RunStore) -> Content:
         if not records.num_rows:
             continue
         evaluator = make_evaluator(EvaluatorSpec(name=entry["name"], params=entry["params"]))
-        results = tuple(evaluator.summarise(records))
+        with answerable(evaluator):
+            results = tuple(evaluator.summarise(records))
         views[entry["name"]] = View(records, results, manifest)
     failed = store.failed()
     missing, unfinished = 0, {}

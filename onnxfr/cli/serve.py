@@ -51,7 +51,9 @@ def serve(
         bool, typer.Option(help="Detect and align faces; without, pictures are aligned crops.")
     ] = True,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8600,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8600,
     keys: Annotated[
         Path | None, typer.Option(help="TOML file of API keys; required unless loopback.")
     ] = None,

@@ -13,13 +13,16 @@ import pytest
 from toy_faces import make_faces, make_run
 
 from onnxfr.data.pairs import open_pairs
+from onnxfr.errors import CodeError
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.planning import summarise_run
 from onnxfr.evaluators.report.legend import top_margin
 from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.summary import FIELDS, source_name, summary_schema
 from onnxfr.evaluators.report.svg import Chart, linear_axis, thin
 from onnxfr.evaluators.report.write import read_content, write_report
+from onnxfr.evaluators.verification import Verification
 from onnxfr.runs.store import RunStore
 
 
@@ -50,6 +53,16 @@ def test_a_report_is_a_page_a_summary_and_tables(toy_run: Path, tmp_path: Path) 
     header = (tmp_path / "records-verification.csv").read_text(encoding="utf-8").splitlines()[0]
     assert '"score"' in header
     assert "face" not in header
+
+
+def test_an_evaluator_that_cannot_be_summarised_is_named(
+    toy_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Verification, "summarise", lambda *_: 1 // 0)
+    store = RunStore.open(toy_run)
+    for read in (read_content, summarise_run):
+        with pytest.raises(CodeError, match=r"ZeroDivisionError: .*, in evaluator verification"):
+            read(store)
 
 
 def test_the_summary_meets_its_schema_and_the_schema_can_refuse(
