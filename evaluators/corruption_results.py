@@ -25,8 +25,8 @@ from onnxfr.metrics.intervals import Estimate, rate
 from onnxfr.metrics.verification import error_rates
 
 ALL_SEVERITIES = "all severities"
-_LEAST_DEFINED = 0.9
-"""Share of the draws that must have a value, as in other bootstraps of ours."""
+_MOST_GUESSING = 0.1
+"""Share of the draws that may be left out because the clean model guesses in them."""
 
 
 def results_of(records: pa.Table, rules: Sequence[Rule]) -> list[Result]:
@@ -122,12 +122,11 @@ def _lost(sheet: Sheet, rows: list[int]) -> Estimate | None:
 
 def _left(sheet: Sheet, rows: list[int]) -> Estimate | None:
     accuracy, draws = sheet.balanced
-    better = draws[:, 0] > CHANCE
     # A draw of people among whom the model guesses when clean has nothing that could be left.
-    if accuracy[0] <= CHANCE or better.mean() < _LEAST_DEFINED:
+    if accuracy[0] <= CHANCE or (draws[:, 0] <= CHANCE).mean() > _MOST_GUESSING:
         return None
     value = float((accuracy[rows].mean() - CHANCE) / (accuracy[0] - CHANCE))
-    known = draws[better]
+    known = draws[draws[:, 0] > CHANCE]
     return sheet.estimate(value, (known[:, rows].mean(axis=1) - CHANCE) / (known[:, 0] - CHANCE))
 
 
