@@ -18,6 +18,13 @@ from onnxfr.models.remote.signing import (
     tencent_tc3,
 )
 
+AWS_EXAMPLE = {
+    "key_id": "AKIDEXAMPLE",
+    "key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    "region": "us-east-1",
+}
+AWS_MOMENT = calendar.timegm((2015, 8, 30, 12, 36, 0))
+
 
 def test_aws_signature_version_4() -> None:
     request = Unsigned(
@@ -27,13 +34,7 @@ def test_aws_signature_version_4() -> None:
         {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"},
         b"",
     )
-    settings = {
-        "key_id": "AKIDEXAMPLE",
-        "key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
-        "region": "us-east-1",
-        "service": "iam",
-    }
-    signed = aws_sigv4(request, settings, calendar.timegm((2015, 8, 30, 12, 36, 0)))
+    signed = aws_sigv4(request, {**AWS_EXAMPLE, "service": "iam"}, AWS_MOMENT)
     assert signed.headers["X-Amz-Date"] == "20150830T123600Z"
     assert signed.headers["Authorization"] == (
         "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/iam/aws4_request, "
@@ -54,13 +55,7 @@ def test_aws_signs_the_token_of_temporary_credentials() -> None:
     request = Unsigned(
         "POST", "https://example.amazonaws.com/", {}, {"X-Amz-Security-Token": token}, b""
     )
-    settings = {
-        "key_id": "AKIDEXAMPLE",
-        "key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
-        "region": "us-east-1",
-        "service": "service",
-    }
-    signed = aws_sigv4(request, settings, calendar.timegm((2015, 8, 30, 12, 36, 0)))
+    signed = aws_sigv4(request, {**AWS_EXAMPLE, "service": "service"}, AWS_MOMENT)
     assert signed.headers["Authorization"].endswith(
         "SignedHeaders=host;x-amz-date;x-amz-security-token, "
         "Signature=85d96828115b5dc0cfc3bd16ad9e210dd772bbebba041836c64533a82be05ead"
