@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from onnxfr.data.jpeg import plain_jpeg_size
+from onnxfr.data.jpeg import has_more_scans, plain_jpeg_size
 from onnxfr.data.pairs import ImageSource
 from onnxfr.errors import DataError, PictureTooLarge
 from onnxfr.types import Images, Pixels
@@ -32,6 +33,11 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".pgm", ".ppm")
 """File names taken for pictures where a folder is searched."""
 
+_JPEG_SIGNATURE = b"\xff\xd8"
+_MAX_SCANS = 500
+"""Most passes of a JPEG over its pixels; encoders make about ten."""
+_PLAIN_PNM = (b"P1", b"P2", b"P3")
+_PNM_COMMENTS = re.compile(rb"(?:#[^\r\n]*[\r\n]?)+")
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _ORIENTATION_TAG = 0x0112
 _digests: dict[tuple[str, int, int], str] = {}
@@ -65,6 +71,10 @@ def find_pictures(folder: Path) -> list[Path]:
 
 def decode(blob: bytes, name: str) -> Pixels:
     """Return the pixels of one encoded picture; ``name`` is what an error calls it."""
+    if blob.startswith(_JPEG_SIGNATURE) and has_more_scans(blob, _MAX_SCANS):
+        raise DataError(
+            f"{name}: the JPEG has more than {_MAX_SCANS} scans, which only cost time; save it anew"
+        )
     size = plain_jpeg_size(blob)
     if size is not None:
         _check_size(size, name)
@@ -158,6 +168,9 @@ def _decode_plain_jpeg(blob: bytes) -> Pixels | None:
 
 
 def _open(blob: bytes) -> Image.Image:
+    if blob.startswith(_PLAIN_PNM):
+        # Pillow copies what is left of the text for every comment: minutes for a megabyte of them.
+        blob = _PNM_COMMENTS.sub(b"", blob)
     return Image.open(io.BytesIO(blob), formats=FORMATS)
 
 
