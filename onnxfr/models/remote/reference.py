@@ -12,6 +12,8 @@ from onnxfr.models.remote.model import RemoteModel
 from onnxfr.paths import expanded
 
 PREFIX = "remote:"
+_COMMA = re.compile(r",(?![^=]*[/\\])")
+"""Between two options; others belong to the name of a folder, for more of its path follows."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def is_remote(reference: str) -> bool:
 
 def parse_reference(reference: str) -> RemoteReference:
     """Split a reference into adapter, options and parameters."""
-    name, *options = reference.removeprefix(PREFIX).split(",")
+    name, *options = _COMMA.split(reference.removeprefix(PREFIX))
     found = RemoteReference(name)
     for option in options:
         key, equals, value = option.partition("=")

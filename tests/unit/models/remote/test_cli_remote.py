@@ -38,6 +38,16 @@ def test_one_question_to_an_outside_service_needs_permission(
     assert not (tmp_path / "journal.jsonl").exists()
 
 
+def test_folders_with_a_comma_in_their_name_hold_journals_and_adapters() -> None:
+    place = Path("/home/Doe, Jane/a,b")
+    said = parse_reference(complete("remote:onnxfr,url=http://127.0.0.1:1", place, authorised=True))
+    assert said.adapter == "onnxfr" and said.parameters == {"url": "http://127.0.0.1:1"}
+    assert said.journal == place / "journal-onnxfr.jsonl" and said.authorised
+    own = parse_reference(f"remote:{place / 'my.toml'},budget=3,journal={place / 'j'},authorised")
+    assert (own.adapter, own.journal) == (str(place / "my.toml"), place / "j")
+    assert own.budget == 3 and own.authorised and parse_reference(str(own)) == own
+
+
 def test_references_survive_being_written_down(tmp_path: Path) -> None:
     text = f"remote:onnxfr,url=http://127.0.0.1:1,budget=7,journal={tmp_path / 'j'},authorised"
     said = parse_reference(text)
