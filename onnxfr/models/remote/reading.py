@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,8 @@ from onnxfr.models.remote.adapter import Adapter, Answer, Rule, Value
 _PART = re.compile(r"([^.\[\]]+)|\[(-?\d+)\]")
 _SHOWN = 300
 _NUDGE = 1e-6
+_FARTHEST = 2 - 1e-6
+"""Just within what counts as a verdict, also as float32."""
 
 _MISSING = object()
 
@@ -53,7 +56,7 @@ class Verdict:
         low, high = rule.score_range
         margin = _above(rule, self.score, self.threshold) / (high - low)
         if abs(margin) > 1:
-            margin = math.copysign(2 - 1 / abs(margin), margin)
+            margin = math.copysign(min(2 - 1 / abs(margin), _FARTHEST), margin)
         # The decision counts where rounding has moved the score onto or over the threshold.
         if self.match and margin <= 0:
             return _NUDGE
@@ -130,10 +133,12 @@ def check_status(adapter: Adapter, status: int, body: bytes) -> None:
 
 def parse(body: bytes) -> Any:
     """Return the JSON of an answer, or its text where it is none."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace")
+    # The second time for a message in the vendor's own encoding, which must not cost the verdict.
+    for form in (body, text):
+        with suppress(ValueError, RecursionError):
+            return json.loads(form)
+    return text
 
 
 def fits(rule: Rule, status: int, content: Any) -> bool:
@@ -223,8 +228,13 @@ def _above(rule: Answer, score: float, threshold: float) -> float:
 
 
 def _among(value: Any, values: Sequence[Value]) -> bool:
-    # True is no 1 here: an adapter that says 1 means the number or its text.
-    return any(type(value) is type(each) and value == each for each in values)
+    # True is no 1 here, but 1.0 is: which of both is written is the service's JSON library's whim.
+    kind = _kind(value)
+    return any(kind is _kind(each) and value == each for each in values)
+
+
+def _kind(value: Any) -> type:
+    return float if type(value) is int else type(value)
 
 
 def _shown(body: bytes) -> str:

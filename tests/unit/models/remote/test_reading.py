@@ -33,8 +33,20 @@ ADAPTER = adapter_of(
         (b'{"error": "\\ud800' + b"x" * 5000 + b'"}', Kind.REJECTED),
         (b'{"error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", Kind.INVALID),
         (b"\xff\xfe", Kind.INVALID),
+        ('{"match": true, "message": "成功"}'.encode("gbk"), Kind.JUDGED),
+        (b'{\x00"match": true}\xff', Kind.INVALID),
     ],
-    ids=["large", "larger", "infinite", "half a character", "long", "deep", "no text"],
+    ids=[
+        "large",
+        "larger",
+        "infinite",
+        "half a character",
+        "long",
+        "deep",
+        "no text",
+        "gbk",
+        "torn",
+    ],
 )
 def test_whatever_comes_is_read_and_can_be_stored(body: bytes, kind: Kind) -> None:
     verdict = read_answer(ADAPTER, 200, body)
@@ -51,6 +63,14 @@ def test_a_score_that_is_no_number_is_not_an_absent_one() -> None:
     assert read_answer(adapter, 200, b'{"score": null}').match is False
     assert read_answer(adapter, 200, b'{"score": NaN}').kind is Kind.INVALID
     assert read_answer(adapter, 200, b'{"score": 0.7}').match is True
+
+
+def test_a_whole_number_is_the_same_however_it_is_written() -> None:
+    adapter = adapter_of("http://127.0.0.1/", answer="yes = [1]\nno = [0]")
+    said = [read_answer(adapter, 200, b'{"match": %s}' % text) for text in (b"1", b"1.0", b"0.0")]
+    assert [each.match for each in said] == [True, True, False]
+    for other in (b"true", b'"1"', b"1.5", b"null"):
+        assert read_answer(adapter, 200, b'{"match": %s}' % other).kind is Kind.INVALID
 
 
 def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
@@ -82,3 +102,6 @@ def test_scores_outside_the_range_keep_their_order_and_are_verdicts() -> None:
         np.sign(margins) == np.sign(np.array(scores) - 0.5)
     ).all()
     assert (margins > LOST).all() and margins[4] == np.float32(-0.7)
+    beyond = [Verdict(Kind.JUDGED, score > 0, score, 0.5) for score in (-1e300, -1e9, 1e300)]
+    ends = np.array([each.margin(ADAPTER.answer) for each in beyond], dtype=np.float32)
+    assert (np.abs(ends) < abs(LOST)).all(), "as far as that it would count as no verdict"
