@@ -32,7 +32,7 @@ from onnxfr.evaluators.games import (
     rows_of,
 )
 from onnxfr.evaluators.priming import identify_surrogate, primed, surrogate_of
-from onnxfr.evaluators.query_results import results_of
+from onnxfr.evaluators.query_results import QUOTED, results_of
 from onnxfr.evaluators.white_box import Budget
 from onnxfr.runs.cells import Cell, Cost, DataRef, ModelRef
 from onnxfr.runs.context import Context
@@ -41,7 +41,8 @@ from onnxfr.types import Access, Goal, Norm
 
 _PRIORITY = 30.0
 _TRACE = 400
-"""Most improvements kept per pair; a longer trace is thinned evenly over log(questions)."""
+"""Most improvements kept per pair; a longer trace is thinned evenly over log(questions), but never
+of what stood at a quoted number of them."""
 _BASIS_PAIRS = 16
 """Pairs at which a surrogate's gradients are taken, several times each."""
 
@@ -213,7 +214,8 @@ def _thinned(entries: list[tuple[int, float]]) -> list[tuple[int, float]]:
     if len(entries) <= _TRACE:
         return entries
     asked = np.log([entry[0] for entry in entries])
-    wanted = np.linspace(asked[0], asked[-1], _TRACE)
+    quoted = [place for place in np.log(QUOTED) if asked[0] <= place <= asked[-1]]
+    wanted = np.append(np.linspace(asked[0], asked[-1], _TRACE - len(quoted)), quoted)
     # The last improvement at or before each place, so that a thinned trace never looks better.
     places = np.unique(np.searchsorted(asked, wanted + 1e-12, side="right") - 1)
     return [entries[place] for place in places]

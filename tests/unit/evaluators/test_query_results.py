@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from onnxfr.evaluators.query import _thinned
-from onnxfr.evaluators.query_results import asked_of, results_of
+from onnxfr.evaluators.query_results import QUOTED, asked_of, results_of
 from onnxfr.evaluators.report.question_curves import (
     QuestionCurve,
     distance_text,
@@ -123,6 +123,15 @@ def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
     for queries in (7, 100, 1234):
         best = min(d for q, d in thin if q <= queries)
         assert 1 / queries <= best <= 1.1 / queries
+
+
+def test_a_thinned_trace_is_exact_where_results_are_quoted() -> None:
+    whole = [(q, 1 / q) for q in range(30, 20_001, 3)]
+    thin = _thinned(whole)
+    assert len(thin) <= 400
+    for queries in QUOTED:
+        before = [[d for q, d in trace if q <= queries] for trace in (thin, whole)]
+        assert min(before[0]) == min(before[1])
 
 
 def test_what_nobody_reached_is_said_as_such() -> None:
