@@ -24,6 +24,7 @@ from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import (
     Kind,
+    NoUse,
     TryAgain,
     Unusable,
     Verdict,
@@ -64,7 +65,13 @@ class Asker:
         self._sender = Sender(adapter.pace, hosts, self._stopping)
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self._away_until, self._away_why = 0.0, ""
+        self._no_use: NoUse | None = None
         self.retried = 0
+
+    def check_use(self) -> None:
+        """Raise where an earlier question has shown that none will be answered."""
+        if self._no_use is not None:
+            raise NoUse(str(self._no_use))
 
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
         """Ask questions that are charged already; their answers are in the journal afterwards.
@@ -98,9 +105,11 @@ class Asker:
             self._persist(question, again)
         except Stopped:
             return
-        except BaseException:
+        except BaseException as error:
             # At once: until the caller wakes, the other threads would go on sending.
             self._stopping.set()
+            if isinstance(error, NoUse):
+                self._no_use = error
             raise
 
     def _persist(self, question: Question, again: bool) -> None:
@@ -209,11 +218,11 @@ class Asker:
                 "command again then: what was answered is kept and not asked again"
             )
 
-    def _version_changed(self, verdict: Verdict) -> RemoteError | None:
+    def _version_changed(self, verdict: Verdict) -> NoUse | None:
         before = self.journal.version
         if verdict.version is None or before is None or verdict.version == before:
             return None
-        return RemoteError(
+        return NoUse(
             f"{self.adapter.name} is not the service it was: it answers as version "
             f"{verdict.version}, the journal was begun with {before}. Answers of two versions "
             "are not one result; begin a new journal"

@@ -119,6 +119,8 @@ class RemoteModel(Comparer):
             affordable = list({q.key: q for q in questions if answer(q.key) is None}.values())
             if journal.left < len(affordable) * calls:
                 affordable = affordable[: int(journal.left // calls)]
+            if affordable:
+                asker.check_use()
             journal.ask([each.key for each in affordable], calls)
             asker.ask(affordable, again=again)
             found = [answer(each.key) for each in questions]

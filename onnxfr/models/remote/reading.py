@@ -21,6 +21,8 @@ _NUDGE = 1e-6
 _FARTHEST = 2 - 1e-6
 """Just within what counts as a verdict, also as float32."""
 
+_ABOUT_THE_CLIENT = (401, 402, 403, 404, 405, 407)
+
 _MISSING = object()
 
 
@@ -69,6 +71,10 @@ class TryAgain(Exception):
     def __init__(self, why: str, wait: float | None = None, *, charged: bool = True) -> None:
         super().__init__(why)
         self.wait, self.charged = wait, charged
+
+
+class NoUse(RemoteError):
+    """Whatever is asked next will be answered alike: key, account, address or version is wrong."""
 
 
 class Unusable(Exception):
@@ -125,7 +131,9 @@ def check_status(adapter: Adapter, status: int, body: bytes) -> None:
     """Raise where an answer is neither a verdict nor a known rejection."""
     failed = any(fits(rule, status, parse(body)) for rule in adapter.answer.failed)
     if failed or not 200 <= status < 300:
-        raise RemoteError(
+        # The others may be about this picture.
+        hopeless = failed or 300 <= status < 400 or status in _ABOUT_THE_CLIENT
+        raise (NoUse if hopeless else RemoteError)(
             f"{adapter.name} answered with status {status}, which is no verdict: {_shown(body)}. "
             "Check key, address and adapter; answers so far are kept"
         )

@@ -1,0 +1,67 @@
+"""When a service is not asked any more, whatever is left to ask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from toy_service import KEY, Reply, adapter_of, pictures, serving
+
+from onnxfr.errors import RemoteError
+from onnxfr.models.remote.adapter import Adapter
+from onnxfr.models.remote.model import RemoteModel
+
+
+@pytest.fixture
+def open_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RemoteModel]:
+    monkeypatch.setenv(KEY, "abc")
+
+    def make(adapter: Adapter) -> RemoteModel:
+        return RemoteModel(adapter, tmp_path / "j", budget=50)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Reply(status=401),
+        Reply(status=403),
+        Reply(status=302),
+        Reply({"error": "no such account"}),
+        Reply({"match": True, "version": "2"}),
+    ],
+    ids=["key", "blocked", "moved", "account", "version"],
+)
+def test_a_service_that_will_answer_nobody_is_not_asked_again(
+    wrong: Reply, open_model: Callable[..., RemoteModel]
+) -> None:
+    """A run has many cells: each would pay a few calls to hear the same."""
+    first = Reply({"match": True, "version": "1"})
+    rules = 'version = "version"\nfailed = [{ path = "error" }]'
+    with serving(lambda number: first if number == 1 else wrong) as service:
+        model = open_model(adapter_of(service.url, answer=rules))
+        some = pictures(4)
+        assert model.verdicts(some[:1], some[:1])[0] is not None
+        for _ in range(3):
+            with pytest.raises(RemoteError):
+                model.verdicts(some[1:], some[1:])
+        assert len(service.calls) == model.journal.spent == 2
+        known = model.verdicts(some[:1], some[:1])[0]
+    assert known is not None and known.match, "what was answered is there all the same"
+
+
+def test_an_error_that_may_be_about_the_picture_says_nothing_of_others(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    with serving(lambda number: Reply(status=400 if number == 1 else 200)) as service:
+        model = open_model(adapter_of(service.url))
+        some = pictures(2)
+        with pytest.raises(RemoteError, match="400"):
+            model.verdicts(some[:1], some[:1])
+        assert model.verdicts(some[1:], some[1:])[0] is not None
