@@ -53,7 +53,7 @@ def _conditions(sheet: Sheet, *, frozen: bool) -> Iterator[Result]:
         threshold = sheet.judged.thresholds[row]
         quote = partial(sheet.result, method=method, condition=condition, threshold=threshold)
         yield quote("accuracy", rate(correct[row]))
-        by_people = sheet.estimate(float(sheet.accuracy[row]), sheet.replicates[:, row])
+        by_people = sheet.share(float(sheet.accuracy[row]), sheet.replicates[:, row])
         yield quote("accuracy_by_identity", by_people)
         if row:
             yield quote("rce", _lost(sheet, [row]))
@@ -101,7 +101,7 @@ def _means(sheet: Sheet, rows: list[int], method: str, condition: str) -> Iterat
     # Acc_cor is the mean over corruptions of means over severities; with the same severities
     # everywhere that is the mean over all conditions.
     metric = "acc_cor" if sheet.degraded.whole or method else "acc_cor_part"
-    mean = sheet.estimate(float(sheet.accuracy[rows].mean()), _mean(sheet, rows))
+    mean = sheet.share(float(sheet.accuracy[rows].mean()), _mean(sheet, rows))
     yield quote(metric, mean)
     yield quote("rce", _lost(sheet, rows))
     yield quote("above_chance", _left(sheet, rows))
@@ -135,7 +135,7 @@ def _worst(sheet: Sheet, rows: list[int], condition: str) -> Iterator[Result]:
     always: Bools = np.logical_and.reduce(sheet.judged.correct[rows], axis=0)
     yield sheet.result("worst_accuracy", rate(always), condition=condition)
     draws = resampled(sheet.degraded, always[None])[:, 0]
-    by_people = sheet.estimate(float(always.mean()), draws)
+    by_people = sheet.share(float(always.mean()), draws)
     yield sheet.result("worst_accuracy_by_identity", by_people, condition=condition)
 
 
@@ -147,8 +147,8 @@ def _api_means(sheet: Sheet, rows: list[int]) -> Iterator[Result]:
     refused = sheet.degraded.rejected[[row - 1 for row in rows]]
     right = sheet.judged.correct[rows] & ~refused
     refused_draws, right_draws = (resampled(sheet.degraded, hits) for hits in (refused, right))
-    yield sheet.result("rr", sheet.estimate(float(refused.mean()), refused_draws.mean(axis=1)))
-    yield sheet.result("aa", sheet.estimate(float(right.mean()), right_draws.mean(axis=1)))
+    yield sheet.result("rr", sheet.share(float(refused.mean()), refused_draws.mean(axis=1)))
+    yield sheet.result("aa", sheet.share(float(right.mean()), right_draws.mean(axis=1)))
     some = ~refused.all(axis=1)
     if not some.any():
         yield sheet.result("asa", None, n=sheet.degraded.clean.pair.size)
@@ -156,4 +156,4 @@ def _api_means(sheet: Sheet, rows: list[int]) -> Iterator[Result]:
     value = float((right[some].sum(axis=1) / (~refused[some]).sum(axis=1)).mean())
     answered = np.maximum(1.0 - refused_draws[:, some], 1e-12)
     draws: Floats = (right_draws[:, some] / answered).mean(axis=1)
-    yield sheet.result("asa", sheet.estimate(value, draws))
+    yield sheet.result("asa", sheet.share(value, draws))

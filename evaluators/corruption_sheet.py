@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.corruption_table import Degraded, Floats, Judged, resampled
-from onnxfr.metrics.bootstrap import outer_quantiles
+from onnxfr.metrics.bootstrap import outer_quantiles, rate_of_people
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.metrics.thresholds import Threshold
 
@@ -56,6 +56,10 @@ class Sheet:
         # A percentile interval need not hold its own value when errors are few.
         low, high = min(low, value), max(high, value)
         return Estimate(value, low, high, n, "identity-bootstrap-percentile")
+
+    def share(self, value: float, draws: Floats) -> Estimate:
+        """Return a rate, or a mean of rates, with the interval of its resamples."""
+        return rate_of_people(self.estimate(value, draws), *self.degraded.people)
 
     def result(
         self,

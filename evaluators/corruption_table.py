@@ -58,6 +58,14 @@ class Degraded:
     rejected: Bools
 
     @property
+    def people(self) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+        """Who is shown in both pictures of each pair; pairs stand for people who are not known."""
+        first, second = self.clean.first, self.clean.second
+        if first is None or second is None or len({*first.tolist(), *second.tolist()}) < 2:
+            first = second = np.arange(self.clean.pair.size).astype(np.str_)
+        return first, second
+
+    @property
     def methods(self) -> list[str]:
         """Corruptions and chains in order of appearance."""
         return list(dict.fromkeys(condition.method for condition in self.conditions))
@@ -151,9 +159,7 @@ def resampled(degraded: Degraded, correct: Bools, among: Bools | None = None) ->
     told; a draw in which none of them is left is NaN.
     """
     clean = degraded.clean
-    first, second = clean.first, clean.second
-    if first is None or second is None or len({*first.tolist(), *second.tolist()}) < 2:
-        first = second = np.arange(clean.pair.size).astype(np.str_)
+    first, second = degraded.people
     counted = np.ones(clean.pair.size) if among is None else among.astype(np.float64)
     hits = correct.T * counted[:, None]
     blocks = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from onnxfr.metrics.bootstrap import identity_weights
+from onnxfr.errors import MetricError
+from onnxfr.metrics.bootstrap import Statistic, bootstrap, identity_weights, rate_of_people
+from onnxfr.metrics.intervals import Estimate
 from onnxfr.metrics.thresholds import Resolution, Threshold, resolution
 from onnxfr.metrics.verification import OperatingPoint, at_fmr
 
@@ -25,6 +27,8 @@ SEED, RESAMPLES = 0, 1000
 """How people are drawn for intervals."""
 
 _MOST_KEPT = 10_000
+_MOST_RESAMPLED = 200_000
+"""Pairs beyond which Wilson's interval stands alone: resampling would need gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +110,28 @@ class Scored:
             first=some(self.first),
             second=some(self.second),
         )
+
+
+def rate_by_identity(
+    scored: Scored, statistic: Callable[[], Statistic], among: NDArray[np.bool_] | None = None
+) -> Estimate | None:
+    """Return a rate of all pairs, or of those ``among`` them, with the interval of people."""
+    if scored.first is None or scored.second is None or scored.pair.size > _MOST_RESAMPLED:
+        return None
+    try:
+        found = bootstrap(
+            statistic(),
+            scored.first,
+            scored.second,
+            seed=SEED,
+            resamples=RESAMPLES,
+            drawn=scored.resampled,
+        )
+        counted = np.ones(scored.pair.size, dtype=np.bool_) if among is None else among
+        found = replace(found, n=int(counted.sum()))
+        return rate_of_people(found, scored.first[counted], scored.second[counted])
+    except MetricError:
+        return None
 
 
 def finest_target(fmr: float, impostors: int) -> float:

@@ -16,9 +16,8 @@ import numpy as np
 
 from onnxfr.errors import MetricError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.scored import RESAMPLES, SEED, Scored
+from onnxfr.evaluators.scored import Scored, rate_by_identity
 from onnxfr.metrics.api import api_rates
-from onnxfr.metrics.bootstrap import Statistic, bootstrap
 from onnxfr.metrics.demographic import fairness
 from onnxfr.metrics.intervals import Estimate
 from onnxfr.metrics.protocols import AccuracyResult, fixed_accuracy, kfold_accuracy, oracle_accuracy
@@ -29,9 +28,6 @@ from onnxfr.metrics.weighted import (
     weighted_kfold_accuracy,
     weighted_rate,
 )
-
-_MOST_RESAMPLED = 200_000
-"""Pairs beyond which Wilson's interval stands alone: resampling would need gigabytes."""
 
 
 def results_of(scored: Scored, thresholds: Sequence[float] = ()) -> list[Result]:
@@ -112,22 +108,6 @@ def _try(compute: Callable[[], Estimate | float]) -> Estimate | float | None:
         return None
 
 
-def _by_identity(scored: Scored, statistic: Callable[[], Statistic]) -> Estimate | None:
-    if scored.first is None or scored.second is None or scored.pair.size > _MOST_RESAMPLED:
-        return None
-    try:
-        return bootstrap(
-            statistic(),
-            scored.first,
-            scored.second,
-            seed=SEED,
-            resamples=RESAMPLES,
-            drawn=scored.resampled,
-        )
-    except MetricError:
-        return None
-
-
 def _counts(scored: Scored) -> Iterator[Result]:
     for name, count in (
         ("pairs", scored.pair.size),
@@ -146,7 +126,7 @@ def _kfold(scored: Scored) -> Iterator[Result]:
     quote = partial(_result, scored, protocol=found.protocol, threshold=found.threshold)
     yield quote("accuracy", found.accuracy)
     yield quote("accuracy_std", found.std, n=len(found.fold_accuracy))
-    people = _by_identity(
+    people = rate_by_identity(
         scored,
         lambda: weighted_kfold_accuracy(
             scored.scores, scored.same, fold=scored.fold, rejected=scored.rejected
@@ -206,9 +186,10 @@ def _targets(scored: Scored) -> Iterator[Result]:
 def _tar_by_identity(
     scored: Scored, target: float, condition: str, threshold: Threshold
 ) -> Iterator[Result]:
-    people = _by_identity(
+    people = rate_by_identity(
         scored,
         lambda: weighted_fnmr_at_fmr(scored.scores, scored.same, target, rejected=scored.rejected),
+        scored.same,
     )
     if people is not None:
         yield _result(
@@ -239,7 +220,7 @@ def _fixed(scored: Scored, thresholds: Sequence[Threshold]) -> Iterator[Result]:
                 protocol="fixed",
                 threshold=threshold,
             )
-        people = _by_identity(scored, partial(weighted_rate, judged.correct))
+        people = rate_by_identity(scored, partial(weighted_rate, judged.correct))
         if people is not None:
             yield _result(
                 scored,

@@ -10,6 +10,7 @@ times in the variance. A statistic takes weights ``(B, N)`` and returns ``(B,)``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy import special
 
 from onnxfr.errors import MetricError
 from onnxfr.metrics._checks import Floats, Ints, fraction, vector
-from onnxfr.metrics.intervals import Estimate
+from onnxfr.metrics.intervals import Estimate, wilson
 from onnxfr.rng import stream
 
 Statistic = Callable[[Floats], Floats]
@@ -26,6 +27,7 @@ Method = Literal["percentile", "bca"]
 
 _CHUNK_BYTES = 32 * 2**20
 _MOST_UNDEFINED = 0.1
+_ROUNDING = 1e-9
 
 
 def _identities(first: ArrayLike, second: ArrayLike) -> tuple[Ints, Ints, int]:
@@ -124,6 +126,19 @@ def bootstrap(
         tails = _bca_tails(value, defined, _jackknife(statistic, first, second), level)
     low, high = outer_quantiles(defined, tails)
     return Estimate(value, low, high, pairs, f"identity-bootstrap-{method}", level)
+
+
+def rate_of_people(estimate: Estimate, first: ArrayLike, second: ArrayLike) -> Estimate:
+    """Return a resampled rate; where no draw differs from it, Wilson's interval of the people.
+
+    A set without a single error has none in any draw either, so that the bootstrap would call the
+    rate certain. What is left then is how many people there were to show one.
+    """
+    if estimate.high - estimate.low > _ROUNDING or estimate.value not in (0.0, 1.0):
+        return estimate
+    _, _, people = _identities(first, second)
+    bounds = wilson(estimate.value * people, people, estimate.level)
+    return replace(estimate, low=bounds.low, high=bounds.high, method="wilson-people")
 
 
 def outer_quantiles(replicates: Floats, tails: Sequence[float]) -> tuple[float, float]:

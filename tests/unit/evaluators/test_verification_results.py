@@ -9,6 +9,7 @@ import pytest
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.scored import split
 from onnxfr.evaluators.verification import Verification
+from onnxfr.metrics.intervals import wilson
 
 
 def _table(rows: list[dict[str, Any]], **constants: Any) -> pa.Table:
@@ -123,6 +124,23 @@ def test_identities_give_the_wider_clustered_interval() -> None:
     assert people.value == plain.value
     assert people.low is not None and people.high is not None
     assert people.low <= plain.value <= people.high  # type: ignore[operator]
+
+
+def test_no_error_among_few_people_is_no_certainty() -> None:
+    rows = _scores([0.9] * 40, [0.1] * 400)
+    for number, row in enumerate(rows):
+        row["fold"] = number % 10
+        row["left_identity"] = f"p{number % 8}"
+        row["right_identity"] = row["left_identity"] if row["same"] else f"q{number % 30}"
+    numbers = _numbers(_table(rows), thresholds=(0.5,))
+    for key, people, pairs in (
+        (("accuracy_by_identity", "kfold10", ""), 38, 440),
+        (("accuracy_by_identity", "fixed", "threshold=0.5"), 38, 440),
+        (("tar_by_identity", "fmr", "fmr=1e-2"), 8, 40),
+    ):
+        found = numbers[key]
+        assert (found.value, found.high, found.n) == (1.0, 1.0, pairs)
+        assert found.low == pytest.approx(wilson(people, people).low)
 
 
 def test_card_and_given_thresholds_are_judged_as_fixed() -> None:
