@@ -47,6 +47,8 @@ class PairBuilder:
     def image(self, source: ImageSource) -> str:
         """Make an image known and return its id; what is said of it first stays said."""
         known = self._images.get(source.id)
+        if known is not None:
+            self._note_contradictions(known, source)
         if known is None:
             self._images[source.id] = source
         elif known.identity is None or known.landmarks is None:
@@ -56,6 +58,14 @@ class PairBuilder:
                 landmarks=source.landmarks if known.landmarks is None else known.landmarks,
             )
         return source.id
+
+    def _note_contradictions(self, known: ImageSource, source: ImageSource) -> None:
+        if known.identity and source.identity and known.identity != source.identity:
+            told = f"{known.identity!r} and {source.identity!r}"
+            self.problem(known.id, f"called {told}; the first is kept")
+        points = known.landmarks, source.landmarks
+        if points[0] is not None and points[1] is not None and (points[0] != points[1]).any():
+            self.problem(known.id, "has other landmarks in a later line; the first are kept")
 
     def has_file(self, path: Path | str) -> bool:
         """Tell whether a file exists, listing each folder once rather than asking per file.

@@ -27,6 +27,9 @@ _OPTIONAL = (
     "left_identity",
     "right_identity",
 )
+_BEYOND = "beyond"
+"""Where a row keeps what stands behind its last column."""
+_FOLD_DIGITS = 9
 _SAME = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
@@ -42,14 +45,19 @@ class _BadRow(Exception):
 def read(request: Request) -> PairSet:
     """Read the rows."""
     path = request.file()
-    rows = csv.DictReader(read_text(path).splitlines(), skipinitialspace=True)
+    lines = read_text(path).splitlines()
+    rows = csv.DictReader(lines, restkey=_BEYOND, skipinitialspace=True)
     columns = [(name or "").strip().lower() for name in rows.fieldnames or ()]
     _check_columns(path, columns)
     rows.fieldnames = columns
     builder = request.builder(path.stem)
     try:
         for row in rows:
-            _add(builder, path.parent, f"line {rows.line_num}", row)
+            where, beyond = f"line {rows.line_num}", row.pop(_BEYOND, ())
+            if any(field.strip() for field in beyond):
+                builder.problem(where, "more fields than columns; quote what holds a comma")
+            else:
+                _add(builder, path.parent, where, row)
     except csv.Error as error:
         raise DataError(f"{path.name}, line {rows.line_num}: {error}") from error
     return builder.build()
@@ -71,13 +79,25 @@ def _add(builder: PairBuilder, base: Path, where: str, row: dict[str, str | None
         if same is None:
             raise _BadRow(f"expected same 1 or 0, got {row['same']!r}")
         fold = (row.get("fold") or "").strip()
-        if fold and not fold.isdecimal():
-            raise _BadRow(f"expected fold a whole number, got {fold!r}")
+        if fold and not (fold.isdecimal() and len(fold) <= _FOLD_DIGITS):
+            raise _BadRow(f"expected fold a whole number of few digits, got {fold[:60]!r}")
+        _check_people(row, same)
         left, right = (_image(builder, base, row, side) for side in ("left", "right"))
     except _BadRow as bad:
         return builder.problem(where, str(bad))
     group = (row.get("group") or "").strip() or None
     return builder.pair(left, right, same, fold=int(fold) if fold else None, group=group)
+
+
+def _check_people(row: dict[str, str | None], same: bool) -> None:
+    """Refuse a pair whose label its identities contradict: intervals are made of these."""
+    left, right = (_identity(row, side) for side in ("left", "right"))
+    if left and right and (left == right) != same:
+        raise _BadRow(f"same is {int(same)}, but the identities are {left!r} and {right!r}")
+
+
+def _identity(row: dict[str, str | None], side: str) -> str | None:
+    return (row.get(f"{side}_identity") or "").strip() or None
 
 
 def _image(builder: PairBuilder, base: Path, row: dict[str, str | None], side: str) -> str:
@@ -92,8 +112,7 @@ def _image(builder: PairBuilder, base: Path, row: dict[str, str | None], side: s
     if not builder.has_file(path):
         raise _BadRow(f"{written} does not exist")
     landmarks = _landmarks((row.get(f"{side}_landmarks") or "").strip())
-    identity = (row.get(f"{side}_identity") or "").strip() or None
-    return builder.image(ImageSource(name, identity, path, landmarks=landmarks))
+    return builder.image(ImageSource(name, _identity(row, side), path, landmarks=landmarks))
 
 
 def _landmarks(text: str) -> NDArray[np.float32] | None:

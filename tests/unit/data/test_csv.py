@@ -78,6 +78,41 @@ def test_bad_rows_are_recorded_by_line(read: Callable[[str], PairSet], tmp_path:
     assert "absolute path instead" in reasons[1]
 
 
+def test_rows_of_too_many_fields_and_huge_folds_are_left_out(
+    read: Callable[[str], PairSet],
+) -> None:
+    pairs = read(
+        "left,right,same,fold,group\n"
+        "a.png,b.png,1,0,women,\n"
+        "a.png,sub/c.png,0,0,women, old\n"
+        f"b.png,sub/c.png,0,{'9' * 20},men\n"
+        f"b.png,sub/c.png,0,{'9' * 5000},men\n"
+    )
+    assert pairs.pair_ids() == ["a.png|b.png"]
+    assert [problem.name for problem in pairs.problems] == ["line 3", "line 4", "line 5"]
+    assert "more fields than columns" in pairs.problems[0].reason
+    assert "expected fold" in pairs.problems[1].reason
+
+
+def test_what_is_said_twice_and_differently_is_told(read: Callable[[str], PairSet]) -> None:
+    points = " ".join(str(k) for k in range(10))
+    pairs = read(
+        "left,right,same,left_identity,right_identity,left_landmarks\n"
+        f"a.png,b.png,1,ann,ann,{points}\n"
+        "a.png,sub/c.png,0,ann,ann,\n"
+        f"a.png,sub/c.png,0,eve,bob,{points}.5\n"
+        "b.png,sub/c.png,1,ann,bob,\n"
+    )
+    assert pairs.pair_ids() == ["a.png|b.png", "a.png|sub/c.png"]
+    assert [image.identity for image in pairs.images] == ["ann", "ann", "bob"]
+    assert [str(problem) for problem in pairs.problems] == [
+        "line 3: same is 0, but the identities are 'ann' and 'ann'",
+        "a.png: called 'ann' and 'eve'; the first is kept",
+        "a.png: has other landmarks in a later line; the first are kept",
+        "line 5: same is 1, but the identities are 'ann' and 'bob'",
+    ]
+
+
 def test_folds_and_groups_that_some_rows_lack_are_told(read: Callable[[str], PairSet]) -> None:
     pairs = read("left,right,same,fold,group\na.png,b.png,1,0,x\na.png,sub/c.png,0,,\n")
     assert pairs.fold is None and pairs.group is None
