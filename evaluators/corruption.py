@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from onnxfr.alignment.aligner import Aligner, Outcome
 from onnxfr.alignment.detector import Detector
@@ -71,7 +72,7 @@ class CorruptedVerification(Evaluator):
     align: Literal["auto", "yes", "no"] = "auto"
     detect: bool = False
     strict: bool = False
-    examples: int = 1
+    examples: Annotated[int, Field(ge=0)] = 1
 
     def __post_init__(self) -> None:
         """Refuse unknown names, severities and rules before any work is planned."""
@@ -81,6 +82,8 @@ class CorruptedVerification(Evaluator):
             check_severity(severity)
         if not self.thresholds or not (self.severities or not self.corruptions):
             raise SpecError("corruption needs at least one threshold rule and one severity")
+        if not self.corruptions and not self.chains:
+            raise SpecError("corruption needs at least one corruption or chain, got neither")
 
     def plan(self, context: PlanContext) -> list[Cell]:
         """Return, per model and data set, the clean cell and one per corruption or chain."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import Field
 
 from onnxfr.data.pairs import PairSet
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
@@ -38,7 +39,7 @@ class Verification(Evaluator):
     flip: bool = False
     align: Literal["auto", "yes", "no"] = "auto"
     strict: bool = False
-    examples: int = 6
+    examples: Annotated[int, Field(ge=0)] = 6
     thresholds: tuple[float, ...] = ()
 
     def plan(self, context: PlanContext) -> list[Cell]:

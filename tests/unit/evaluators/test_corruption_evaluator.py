@@ -79,6 +79,8 @@ def test_groups_of_corruptions_can_be_named_and_mixed() -> None:
         {"apply_to": "nobody"},
         {"thresholds": []},
         {"preset": "mine"},
+        {"corruptions": []},
+        {"examples": -1},
     ],
     ids=str,
 )

@@ -210,6 +210,11 @@ def test_pictures_that_change_after_planning_are_not_filed_under_the_old_ones(
         Verification().run(cell, Context(tmp_path / "cache"))
 
 
+def test_fewer_examples_than_none_are_refused() -> None:
+    with pytest.raises(SpecError, match="examples"):
+        make_evaluator(EvaluatorSpec(name="verification", params={"examples": -1}))
+
+
 def test_the_evaluator_survives_its_own_manifest() -> None:
     params = {"flip": True, "thresholds": [0.25], "align": "no"}
     made = make_evaluator(EvaluatorSpec(name="verification", params=params))
