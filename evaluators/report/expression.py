@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from onnxfr.errors import MetricError, SpecError
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.report.wording import where_text
+from onnxfr.evaluators.report.wording import is_never, where_text
 
 SCOPES = ("a", "b", "delta")
 _FILTERS = ("evaluator", "model", "method", "goal", "norm", "data", "protocol")
@@ -170,9 +170,11 @@ def _find(test: Test, results: Mapping[str, Sequence[Result]]) -> list[Result]:
     chosen = fitting if test.at is not None else _plain(fitting)
     blind = _blind(chosen)
     if blind:
+        why = "the data could not resolve this metric"
+        if all(is_never(result) for result in chosen if where_text(result) in blind):
+            why = "half of the pairs or more were never won, so that the median is infinite"
         raise MetricError(
-            f"{test.text!r} cannot be judged for {'; '.join(blind)}: the data could not resolve "
-            f"this metric; {FILTER_HINT}"
+            f"{test.text!r} cannot be judged for {'; '.join(blind)}: {why}; {FILTER_HINT}"
         )
     return chosen
 

@@ -102,6 +102,14 @@ _SHARES = (
     "zero_fmr",
     "rr",
 )
+_COSTS = (
+    "median_distance",
+    "median_by_identity",
+    "median_queries",
+    "median_on_corrupted",
+    "robfr_median",
+)
+"""Medians of what pairs cost an attacker: without a value where half or more were never won."""
 _API = ("invalid", "changed_mind", "refused_queries")
 _NOISE = 1e-12
 """Rates below are what rounding leaves of zero."""
@@ -129,7 +137,7 @@ def span(low: float | None, high: float | None, digits: int = 2) -> str:
 def value_text(result: Result) -> str:
     """Write the value of any result in its own unit."""
     if result.value is None:
-        return "not measurable"
+        return "never" if is_never(result) else "not measurable"
     if result.metric in _COUNTS:
         return count(result.value)
     if not _is_share(result):
@@ -139,11 +147,18 @@ def value_text(result: Result) -> str:
 
 def interval_text(result: Result) -> str:
     """Write the interval of any result in its own unit."""
+    if result.low is not None and result.high is None and result.metric in _COSTS:
+        return f"{result.low:.4g} – never"
     if result.low is None or result.high is None:
         return "–"
     if not _is_share(result):
         return f"{result.low:.4g} – {result.high:.4g}"
     return span(result.low, result.high)
+
+
+def is_never(result: Result) -> bool:
+    """Tell a median without a value, which is infinite, from a number that nobody could measure."""
+    return result.value is None and result.n > 0 and result.metric in _COSTS
 
 
 def count(value: float) -> str:

@@ -7,6 +7,7 @@ import pytest
 from onnxfr.errors import MetricError, SpecError
 from onnxfr.evaluators.base import Result
 from onnxfr.evaluators.report.expression import judge, parse
+from onnxfr.evaluators.report.wording import interval_text, value_text
 
 
 def _result(metric: str, value: float | None, **fields: Any) -> Result:
@@ -116,6 +117,17 @@ def test_a_test_that_fits_nothing_names_what_would(text: str, hint: str) -> None
 def test_a_condition_nobody_measured_is_an_error() -> None:
     with pytest.raises(SpecError, match="4/255"):
         judge("asr@2/255 > 0.5", SCOPES)
+
+
+def test_a_median_that_nobody_reached_is_told_from_one_that_nobody_measured() -> None:
+    never = _result("median_queries", None, low=12.0, n=9)
+    assert (value_text(never), interval_text(never)) == ("never", "12 – never")
+    reached = _result("median_distance", 3.5, low=1.0, n=9)
+    assert (value_text(reached), interval_text(reached)) == ("3.5", "1 – never")
+    unknown = _result("tar", None, n=9)
+    assert (value_text(unknown), interval_text(unknown)) == ("not measurable", "–")
+    with pytest.raises(MetricError, match="the median is infinite"):
+        judge("median_queries < 100", {**SCOPES, "b": [never]})
 
 
 def test_a_gate_that_cannot_see_does_not_wave_through() -> None:
