@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from onnxfr.evaluators.base import Result
 
 _NAMES = {
@@ -167,8 +169,9 @@ def count(value: float) -> str:
 
 
 def one_in(rate: float) -> str:
-    """Write a small rate as people say it: ``1 in 1,000``."""
-    return f"1 in {round(1 / rate):,}"
+    """Write a rate as people say it: ``1 in 1,000``, and ``3 in 200`` where one will not do."""
+    share = Fraction(rate).limit_denominator(round(1000 / rate))
+    return f"{share.numerator:,} in {share.denominator:,}"
 
 
 def method_text(result: Result) -> str:

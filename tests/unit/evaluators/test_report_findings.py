@@ -19,7 +19,7 @@ from onnxfr.evaluators.report.page import Content, page
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
 from onnxfr.evaluators.report.summary import summary_of, summary_schema
 from onnxfr.evaluators.report.svg import Axis, linear_axis, log_axis
-from onnxfr.evaluators.report.wording import percent, span
+from onnxfr.evaluators.report.wording import one_in, percent, span
 from onnxfr.evaluators.report.write import read_content, write_report
 from onnxfr.runs.store import RunStore
 
@@ -177,3 +177,11 @@ def test_each_data_set_has_its_own_verdict_and_headline() -> None:
     assert rows == [("hard", "90.00 %"), ("easy", "0.00 %")]
     (alone,) = section.verdicts(View(pa.table({}), (won("hard", 0.9),), {}))
     assert "of 6 pairs (" in alone.sentence
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(1e-3, "1 in 1,000"), (2.5e-3, "1 in 400"), (0.015, "3 in 200"), (0.3, "3 in 10")],
+)
+def test_a_rate_in_words_is_the_rate(rate: float, words: str) -> None:
+    assert one_in(rate) == words
