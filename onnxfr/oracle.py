@@ -3,7 +3,8 @@
 Margin > 0 means that the attacker has won, whatever his goal: ``threshold - similarity`` when
 dodging, ``similarity - threshold`` when impersonating. Decisions and scores come from onnxruntime,
 gradients from the torch graph; the margin beside a gradient is lowered by ``SLACK``, more than
-the engines differ, so that what wins there also wins in the engine that counts.
+float32 engines differ, so that what wins there also wins in the engine that counts. Networks served
+in fewer bits differ by more: the judge carries their wins to where both agree.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar, final
 
@@ -26,7 +26,8 @@ from onnxfr.threat import Threat
 from onnxfr.types import Access, Images, Norm
 
 _ROUNDING = 1e-6
-_ENLARGED, _ENLARGEMENTS = 1.05, 20
+_PAST_LUCK = (1.05,) * 20
+_PAST_DISAGREEMENT = tuple(1 + 0.001 * 2**k for k in range(9))
 
 Flags = NDArray[np.bool_]
 Kind = TypeVar("Kind", bound="type[Attack]")
@@ -172,7 +173,9 @@ class Attack(ABC):
             better = judged > margin[lost]
             images[lost[better]], margin[lost[better]] = closest[better], judged[better]
         if oracle.looks > 1 and self.seeks == "smallest":
-            _carry_outwards(oracle, probe, threat, images, margin, found)
+            _carry_outwards(oracle, probe, threat, images, margin, found, _PAST_LUCK)
+        elif self.access == Access.GRADIENT:
+            _carry_outwards(oracle, probe, threat, images, margin, found, _PAST_DISAGREEMENT)
         return images, margin
 
 
@@ -189,19 +192,24 @@ def _carry_outwards(
     images: Images,
     margin: NDArray[np.float32],
     found: Flags,
+    growths: Sequence[float],
 ) -> None:
-    """Enlarge changes that won by a lucky draw of a randomised model until they win on average.
+    """Enlarge changes that somebody said had won until the judge says so, too.
 
-    The closest of many random wins is the luckiest: judged by its mean it would be a failure.
+    The closest of many random wins is the luckiest: judged by its mean it would be a failure. And
+    where an engine computes in 16 or 8 bits, gradients see the boundary elsewhere than the judge.
     """
-    for _ in range(_ENLARGEMENTS):
+    larger = oracle.best - probe.images
+    for growth in growths:
         rows = np.flatnonzero(found & ~(margin > 0))
         if not rows.size:
             return
         clean = probe.images[rows]
-        larger = clean + np.float32(_ENLARGED) * (images[rows] - clean)
-        images[rows] = _placed(oracle, threat.take(rows), clean, larger)
-        margin[rows] = oracle.part(rows).verify(images[rows])
+        larger[rows] *= np.float32(growth)
+        placed = _placed(oracle, threat.take(rows), clean, clean + larger[rows])
+        judged = oracle.part(rows).verify(placed)
+        won = judged > 0
+        images[rows[won]], margin[rows[won]] = placed[won], judged[won]
 
 
 def _judge(

@@ -1,4 +1,4 @@
-"""Small verifiers and games on them: an honest network, a shattered one, a randomised one."""
+"""Small verifiers and games on them: honest, shattered, randomised and coarse networks."""
 
 from __future__ import annotations
 
@@ -108,6 +108,24 @@ class Randomised(FRModel):
     def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
         dice = self._random.standard_normal(tuple(images.shape)) * self.noise
         return self.inner.embed_grad(images + torch.as_tensor(dice, dtype=images.dtype))
+
+
+class Coarse(FRModel):
+    """Is served in numbers coarser than those of its gradients, as a network in 16 bits is."""
+
+    def __init__(self, inner: FRModel, digits: int = 2) -> None:
+        self.inner, self.digits, self.card = inner, digits, inner.card
+
+    @property
+    def differentiable(self) -> bool:
+        return True
+
+    def embed(self, images: Images) -> Embeddings:
+        rounded = np.round(self.inner.embed(images), self.digits)
+        return np.asarray(rounded / np.linalg.norm(rounded, axis=1, keepdims=True), np.float32)
+
+    def embed_grad(self, images: torch.Tensor) -> torch.Tensor:
+        return self.inner.embed_grad(images)
 
 
 def tiny_probe(rows: int = 4, seed: int = 0) -> Probe:

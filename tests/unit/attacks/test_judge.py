@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from attack_games import Randomised, tiny_game, tiny_probe, tiny_threshold
+from attack_games import Coarse, Randomised, tiny_game, tiny_probe, tiny_threshold
 
 from onnxfr.attacks import make_attack
 from onnxfr.evaluators.attacked import Rules, fight
@@ -67,6 +67,23 @@ def test_lucky_wins_on_a_randomised_model_are_carried_to_where_they_hold(
     assert result.won[fair].mean() > 0.8
     plain = fight(tiny, probe, make_attack(name), rules).result
     assert np.median(result.cost[fair]) < 2 * np.median(plain.cost[fair])
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+@pytest.mark.parametrize("name", ["smallest:bim", "fmn", "deepfool", "fab"])
+def test_what_gradients_take_for_a_win_is_carried_to_where_the_served_model_agrees(
+    tiny: OnnxModel, name: str, goal: Goal
+) -> None:
+    """A network in 16 bits would else pass for one that the closest attacks do not beat."""
+    probe, threat = tiny_probe(12), Threat(norm="linf")
+    served = Coarse(tiny)
+    plain, coarse = (
+        make_attack(name)(tiny_game(model, probe, threat, goal), probe, threat)
+        for model in (tiny, served)
+    )
+    assert plain.won.all() and coarse.won.all()
+    assert (coarse.margin > 0).all()
+    assert np.median(coarse.cost) < 1.2 * np.median(plain.cost)
 
 
 @pytest.mark.parametrize("name", ["square", "sign_hunter"])
