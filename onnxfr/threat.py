@@ -138,8 +138,10 @@ class Threat:
         return file
 
     def allows(self, clean: NDArray[np.float32], adv: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Tell which rows keep the budget and the region, rounding aside."""
-        allowed = np.ones(len(clean), dtype=np.bool_)
+        """Tell which rows keep the budget, the region and the pixel range, rounding aside."""
+        inner = tuple(range(1, adv.ndim))
+        low, high = adv.min(axis=inner, initial=0.0), adv.max(axis=inner, initial=1.0)
+        allowed = np.asarray((low >= -_ROUNDING) & (high <= 1 + _ROUNDING), dtype=np.bool_)
         if self.eps is not None:
             allowed &= self.distance(clean, adv) <= np.asarray(self.eps) + _ROUNDING
         if self.region is not None:

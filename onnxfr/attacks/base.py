@@ -122,7 +122,8 @@ class Attack(ABC):
                     f"attack {self.label} must return one picture per row, an array of shape "
                     f"{games.images.shape}; got {made.shape or made.item()}"
                 )
-            images[rows], margin[rows] = self._choose(window, games, rules, made)
+            # Taken afresh: an attack that worked in place has changed its own copy.
+            images[rows], margin[rows] = self._choose(window, probe.take(rows), rules, made)
         return _judge(oracle, probe, threat, images, margin, won_clean)
 
     def check(self, oracle: Oracle, probe: Probe, threat: Threat) -> None:

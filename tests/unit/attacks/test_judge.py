@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
 import numpy as np
 import pytest
 from attack_games import Coarse, Randomised, tiny_game, tiny_probe, tiny_threshold
 
-from onnxfr.attacks import make_attack
+from onnxfr.attacks import Attack, make_attack
 from onnxfr.evaluators.attacked import Rules, fight
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, round8
+from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
-from onnxfr.types import Goal, Norm
+from onnxfr.types import Goal, Images, Norm
 
 LEVEL = 1 / 255
 
@@ -118,3 +122,51 @@ def test_a_cap_loses_no_work_done_through_views(tiny: OnnxModel, name: str) -> N
     result = make_attack(name)(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
     assert (result.gradients <= 60).all()
     assert (result.distance > 0).all() and result.won.any()
+
+
+@dataclass(frozen=True)
+class Unbounded(Attack):
+    """Its author forgot that pixels have a range."""
+
+    name: ClassVar[str] = "unbounded"
+    seeks: ClassVar[Literal["any", "smallest"]] = "smallest"
+
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        x = oracle.tensor(probe.images)
+        for _ in range(60):
+            margin, slope = oracle.gradient(x)
+            x = x + 0.02 * threat.steepest(slope) * (margin <= 0).reshape(-1, 1, 1, 1)
+        return x.numpy()
+
+
+@dataclass(frozen=True)
+class InPlace(Attack):
+    """Its author took the probe's pictures for his own."""
+
+    name: ClassVar[str] = "in_place"
+
+    def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
+        x = probe.images
+        for _ in range(5):
+            _, slope = oracle.gradient(oracle.tensor(x))
+            x += 0.1 * slope.sign().numpy().astype(np.float32)
+        return threat.project(probe.images, x)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_no_picture_outside_the_pixel_range_wins(tiny: OnnxModel, norm: Norm) -> None:
+    probe, threat = tiny_probe(4), Threat(norm=norm)
+    probe = replace(probe, images=np.round(probe.images))
+    result = Unbounded()(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
+    assert result.images.min() >= 0 and result.images.max() <= 1
+    assert not result.won.all()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_an_attack_that_works_in_place_is_held_to_the_clean_pictures(
+    tiny: OnnxModel, norm: Norm
+) -> None:
+    probe, threat = tiny_probe(4), Threat(norm=norm, eps=8 * LEVEL)
+    result = InPlace()(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
+    assert result.won.any()
+    assert (result.distance <= 8 * LEVEL + 1e-6).all()
