@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -66,8 +67,11 @@ def _comparing(members: Sequence[Attacked], budgets: Collection[float]) -> Itera
     names = [group.plain_name for group in searches]
     pairs, costs = envelope(searches) if len(set(names)) > 1 else ([], np.zeros((0, 0)))
     if pairs:
-        medians = np.median(costs, axis=1).tolist()
-        yield checks.order_of_medians(dict(zip(names, medians, strict=True)))
+        least: dict[str, float] = {}
+        for name, median in zip(names, np.median(costs, axis=1).tolist(), strict=True):
+            # Of an attack in several settings only the best says what it can do.
+            least[name] = min(median, least.get(name, math.inf))
+        yield checks.order_of_medians(least)
     for method in dict.fromkeys(group.method for group in members if group.eps is not None):
         curve = [group for group in members if group.method == method]
         pairs, costs = envelope(curve)

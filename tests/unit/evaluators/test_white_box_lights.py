@@ -145,3 +145,15 @@ def test_pairs_that_only_some_have_played_are_not_compared() -> None:
     apart = [smallest("smallest:fgsm", 0, 0.1), smallest("smallest:bim", 1, 0.2)]
     table = pa.Table.from_pylist(apart)
     assert lights_of(table, attacked_groups(table)) == []
+
+
+@pytest.mark.parametrize("last", ["cw", "cw(steps=3)"])
+def test_of_several_settings_of_one_attack_the_best_is_held_to_the_order(last: str) -> None:
+    """A weak setting beside a strong one is an experiment, no masked gradient."""
+    needed = {"cw": 0.01, "cw(steps=3)": 0.05, "smallest:bim": 0.011, "smallest:fgsm": 0.02}
+    methods = [*(name for name in needed if name != last), last]
+    rows = [smallest(name, k, needed[name]) for name in methods for k in range(5)]
+    table = pa.Table.from_pylist(rows)
+    (lights,) = lights_of(table, attacked_groups(table))
+    (flag,) = [flag for flag in lights.flags if flag.name == "order_of_medians"]
+    assert flag.light == "green", flag.message
