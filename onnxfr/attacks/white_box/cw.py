@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onnxfr.attacks._settings import NotNegative, OrNone
 from onnxfr.attacks.base import Attack, register
-from onnxfr.oracle import Oracle
+from onnxfr.oracle import BudgetExhausted, Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
@@ -95,7 +95,10 @@ class CW(Attack):
         for turn in range(self.steps):
             curve = torch.tanh(w)
             x = clean + rules.restrict((curve + 1) / 2 - clean)
-            margin, slope = window.gradient(x)
+            try:
+                margin, slope = window.gradient(x)
+            except BudgetExhausted:  # of these rows; others may have gradients left
+                break
             ever_won |= (margin > 0) & (turn > 0)
             hinge = (margin < self.confidence).to(x.dtype).reshape(-1, 1, 1, 1)
             pull = 2 * (x - clean) - factor * hinge * slope

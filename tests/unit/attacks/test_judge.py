@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
+import torch
 from attack_games import Coarse, Randomised, tiny_game, tiny_probe, tiny_threshold
 
-from onnxfr.attacks import Attack, make_attack
+from onnxfr.attacks import Attack, AttackResult, make_attack
 from onnxfr.evaluators.attacked import Rules, fight
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.wrapper import OnnxModel
@@ -170,3 +171,19 @@ def test_an_attack_that_works_in_place_is_held_to_the_clean_pictures(
     result = InPlace()(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat)
     assert result.won.any()
     assert (result.distance <= 8 * LEVEL + 1e-6).all()
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_a_pair_at_its_cap_ends_cw_for_no_other(tiny: OnnxModel, goal: Goal) -> None:
+    probe, threat = tiny_probe(6), Threat(norm="l2", max_queries=37)
+    attack = make_attack("cw(steps=20)")
+    threshold = tiny_threshold(tiny, probe, goal)
+
+    def play(games: Probe) -> AttackResult:
+        oracle = Oracle(tiny, games, threat, goal=goal, threshold=threshold, dtype=torch.float64)
+        return attack(oracle, games, threat)
+
+    together = play(probe)
+    alone = [play(probe.take(np.array([k]))) for k in range(6)]
+    assert together.gradients.tolist() == [int(each.gradients[0]) for each in alone]
+    np.testing.assert_allclose(together.cost, [each.cost[0] for each in alone], rtol=1e-5)
