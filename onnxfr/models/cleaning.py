@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import heapq
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 
-from onnxfr.errors import EngineError, UnsupportedModel
+from onnxfr.errors import EngineError, UnreadableModel, UnsupportedModel
 from onnxfr.models.card import Repair
 from onnxfr.models.functions import write_out_functions
 from onnxfr.models.sessions import open_session
@@ -37,6 +38,9 @@ def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]
     if vendor.functions:
         detail = f"{len(vendor.functions)} functions of the file were written out where called"
         repairs.append(Repair(name="functions", detail=detail))
+    if _put_in_order(model.graph):
+        detail = "nodes stood before those whose results they read, and were put behind them"
+        repairs.append(Repair(name="order", detail=detail, max_abs=0.0))
     _lift_opset(model, repairs)
     _lower_opset(model, repairs)
     graph = model.graph
@@ -55,6 +59,43 @@ def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]
         value.type.tensor_type.ClearField("shape")
     del model.training_info[:]
     return model, tuple(repairs)
+
+
+def _put_in_order(graph: onnx.GraphProto) -> bool:
+    """Sort nodes behind those whose results they read, in place; return whether any moved.
+
+    onnxruntime takes them in any order (but not inside branches), and tools that cast a file append
+    nodes at its end. What is in order already stays as it stands.
+    """
+    maker: dict[str, int] = {}
+    for k, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if maker.setdefault(name, k) != k:
+                raise UnreadableModel(f"two nodes compute {name!r}: the file is damaged")
+    awaited = [{maker[n] for n in _names_read(node) if n in maker} for node in graph.node]
+    readers: dict[int, list[int]] = {}
+    for k, makers in enumerate(awaited):
+        for each in makers:
+            readers.setdefault(each, []).append(k)
+    ready = [k for k, makers in enumerate(awaited) if not makers]
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for k in readers.get(order[-1], []):
+            awaited[k].discard(order[-1])
+            if not awaited[k]:
+                heapq.heappush(ready, k)
+    if len(order) < len(graph.node):
+        stuck = next(node for k, node in enumerate(graph.node) if awaited[k])
+        raise UnreadableModel(
+            f"node {stuck.name!r} ({stuck.op_type}) waits for its own result: the file is damaged"
+        )
+    if order == sorted(order):
+        return False
+    nodes = [graph.node[k] for k in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
 
 
 def _newest_ir() -> int:
@@ -135,12 +176,17 @@ def keep_needed(model: onnx.ModelProto, outputs: Collection[str]) -> tuple[Repai
     return (Repair(name="inputs", detail=detail, max_abs=0.0),)
 
 
-def _names_read(node: onnx.NodeProto) -> Iterator[str]:
-    yield from node.input
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """Return what a node reads of the graph it stands in, inside its branches too."""
+    read, made = set(node.input), set[str]()
     if any(attribute.type == AttributeProto.GRAPH for attribute in node.attribute):
         for graph in inner_graphs(onnx.GraphProto(node=[node])):
-            yield from (value.name for value in graph.output)
-            yield from (name for inner in graph.node for name in inner.input)
+            read.update(value.name for value in graph.output)
+            made.update(entry.name for entry in (*graph.input, *graph.initializer))
+            for inner in graph.node:
+                read.update(inner.input)
+                made.update(inner.output)
+    return read - made
 
 
 def _drop(entries: Any, names: Collection[str]) -> None:

@@ -1,0 +1,97 @@
+"""Graphs as tools leave them behind: unsorted, with odd ranks, with odd outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxfr.errors import UnreadableModel
+from onnxfr.models.admission import admit
+from onnxfr.models.wrapper import OnnxModel, load_model
+
+Make = Callable[..., onnx.ModelProto]
+
+
+def pictures(count: int = 5) -> NDArray[np.float32]:
+    return np.random.default_rng(5).random((count, 3, 32, 24), dtype=np.float32)
+
+
+def followed_by(net: onnx.ModelProto, *nodes: onnx.NodeProto, **constants: object) -> None:
+    """Put nodes that lead from ``raw`` to ``feature`` behind a network."""
+    net.graph.node[-1].output[0] = "raw"
+    net.graph.node.extend(nodes)
+    for name, value in constants.items():
+        net.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+
+
+def one_by_one(net: onnx.ModelProto) -> NDArray[np.float32]:
+    """Unit rows of the vendor's own file, fed with one picture at a time."""
+    session = onnxruntime.InferenceSession(net.SerializeToString())
+    rows = np.stack([session.run(None, {"data": p[None]})[0].reshape(-1) for p in pictures()])
+    unit: NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def served(net: onnx.ModelProto, folder: Path) -> OnnxModel:
+    (folder / "vendor.onnx").write_bytes(net.SerializeToString())
+    admit(folder / "vendor.onnx", folder / "model", preprocess="rgb,0-1")
+    return load_model(folder / "model", threads=1)
+
+
+def assert_serves(net: onnx.ModelProto, folder: Path, expected: NDArray[np.float32]) -> OnnxModel:
+    model = served(net, folder)
+    np.testing.assert_allclose(model.embed(pictures()), expected, atol=2e-6)
+    torch_rows = model.embed_grad(torch.from_numpy(pictures())).detach().numpy()
+    np.testing.assert_allclose(torch_rows, expected, atol=1e-5)
+    return model
+
+
+def reverse(graph: onnx.GraphProto) -> None:
+    nodes = list(graph.node)[::-1]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def test_nodes_may_stand_in_any_order(make_vendor_net: Make, tmp_path: Path) -> None:
+    """Converters to half precision append the casts of the picture at the end of the file."""
+    net = make_vendor_net()
+    expected = one_by_one(net)
+    reverse(net.graph)
+    model = assert_serves(net, tmp_path, expected)
+    assert [repair.name for repair in model.card.repairs] == ["order"]
+
+
+def test_branches_may_stand_before_what_they_read(make_vendor_net: Make, tmp_path: Path) -> None:
+    net = make_vendor_net()
+    branches = {
+        f"{word}_branch": helper.make_graph(
+            [helper.make_node(op, ["raw"], ["half"]), helper.make_node("Neg", ["half"], ["all"])],
+            word,
+            [],
+            [helper.make_tensor_value_info("all", TensorProto.FLOAT, None)],
+        )
+        for word, op in (("then", "Tanh"), ("else", "Sigmoid"))
+    }
+    followed_by(net, helper.make_node("If", ["yes"], ["feature"], **branches), yes=True)
+    expected = one_by_one(net)
+    reverse(net.graph)
+    assert_serves(net, tmp_path, expected)
+
+
+def test_nodes_that_wait_for_each_other_are_damage(make_vendor_net: Make, tmp_path: Path) -> None:
+    net = make_vendor_net()
+    net.graph.node[0].input[0] = "r2"
+    with pytest.raises(UnreadableModel, match=r"\(Conv\) waits for its own result"):
+        served(net, tmp_path)
+    twice = make_vendor_net()
+    twice.graph.node.append(helper.make_node("Tanh", ["r1"], ["r2"]))
+    with pytest.raises(UnreadableModel, match="two nodes compute 'r2'"):
+        served(twice, tmp_path)
