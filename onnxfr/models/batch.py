@@ -23,6 +23,12 @@ from onnxfr.models.structure import ImageInput, constants_of, graph_inputs
 _TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "int8": 2e-3, "mixed": 2e-2}
 _PICTURES = 5
 
+_RANGE_OF_ALL = "DynamicQuantize"
+_SHARED_RANGE = (
+    "the graph quantises by the range of all pictures it is given, so that each would change the "
+    "answers of the others; the engines run it one picture at a time"
+)
+
 
 @dataclass(frozen=True)
 class BatchVerdict:
@@ -40,6 +46,8 @@ def free_batch(
     """Return a version of ``model`` that takes any batch, or the model itself with a note."""
     pictures = sample_pictures(image, size)
     batch = image.batch or 1
+    if any(node.op_type.startswith(_RANGE_OF_ALL) for node in model.graph.node):
+        return BatchVerdict(model, False, (), (_SHARED_RANGE,))
     expected = _one_by_one(model, pictures, output, batch)
     tolerance = _TOLERANCE[precision]
     declared = _with_open_batch(model)
@@ -136,7 +144,7 @@ def _repair_constants(
         if carrying:
             _free_node(node, graph, constants, shapes, axes, changed)
             for name in node.output:
-                if name in shapes:
+                if shapes.get(name):  # a single number holds no batch
                     axes[name] = _axis_after(node, carrying[0], axes, shapes, name)
         graph.node.append(node)
     return repaired, changed
@@ -174,7 +182,7 @@ def _axis_after(
     if node.op_type == "Transpose":
         perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
         return (perm or list(range(len(before)))[::-1]).index(axis)
-    if node.op_type == "Shape" or len(after) == 0:
+    if node.op_type == "Shape":
         return 0
     if len(before) == len(after) and node.op_type != "Reshape":
         return axis

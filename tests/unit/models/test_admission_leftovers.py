@@ -95,3 +95,20 @@ def test_nodes_that_wait_for_each_other_are_damage(make_vendor_net: Make, tmp_pa
     twice.graph.node.append(helper.make_node("Tanh", ["r1"], ["r2"]))
     with pytest.raises(UnreadableModel, match="two nodes compute 'r2'"):
         served(twice, tmp_path)
+
+
+def test_a_batch_is_freed_around_single_numbers(make_vendor_net: Make, tmp_path: Path) -> None:
+    """Quantised transformers compute scales without an axis beside the batch that was baked in."""
+    net = make_vendor_net(baked=True)
+    followed_by(
+        net,
+        helper.make_node("Shape", ["c1"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "place"], ["channels"]),
+        helper.make_node("Cast", ["channels"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["number", "front"], ["factor"]),
+        helper.make_node("Mul", ["raw", "factor"], ["feature"]),
+        place=np.int64(1),
+        front=np.asarray([0]),
+    )
+    model = assert_serves(net, tmp_path, one_by_one(net))
+    assert model.card.batch == "dynamic"
