@@ -39,6 +39,13 @@ def fastest_layout(
     return _LAYOUTS[name]
 
 
+def lay_out(module: torch.nn.Module, layout: torch.memory_format) -> None:
+    """Store a frozen network's weights in a layout, in place; ``Module.to`` fails on rank 5."""
+    for weight in module.buffers():
+        if weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=layout)
+
+
 def _record(sha256: str, device: torch.device) -> Path:
     where = cpu_model() if device.type == "cpu" else torch.cuda.get_device_name(device)
     key = f"{sha256} {where} {torch.__version__} {torch.get_num_threads()}"
@@ -50,13 +57,13 @@ def _measure(module: torch.nn.Module, size: tuple[int, int], device: torch.devic
     pictures = torch.full((_PICTURES, 3, *size), 0.5, device=device)
     for _ in range(_ROUNDS):
         for name, layout in _LAYOUTS.items():
-            laid_out = module.to(memory_format=layout)  # type: ignore[call-overload]
+            lay_out(module, layout)
             variable = pictures.clone(memory_format=layout).requires_grad_(True)
             begin = _clock(device)
             with torch.enable_grad():
-                torch.autograd.grad(laid_out(variable)[:, 0].sum(), variable)
+                torch.autograd.grad(module(variable)[:, 0].sum(), variable)
             seconds[name] = min(seconds[name], _clock(device) - begin)
-    module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    lay_out(module, torch.contiguous_format)
     gains = seconds["channels-last"] < _CLEAR_GAIN * seconds["planes"]
     return "channels-last" if gains else "planes"
 

@@ -33,7 +33,7 @@ from onnxfr.models.graph import to_torch
 from onnxfr.models.memory import keep_freed_memory
 from onnxfr.models.ort import OrtEngine
 from onnxfr.models.store import file_digest
-from onnxfr.models.torch_layout import fastest_layout
+from onnxfr.models.torch_layout import fastest_layout, lay_out
 from onnxfr.models.upcast import upcast_half
 from onnxfr.paths import cache_dir, expanded
 from onnxfr.types import Embeddings, Images
@@ -141,7 +141,7 @@ class OnnxModel(FRModel):
                 self._layouts[key] = torch.contiguous_format
                 if dtype == torch.float32 and self.card.batch == "dynamic":
                     layout = fastest_layout(module, self.card.sha256, self.card.input_size, device)
-                    module = module.to(memory_format=layout)  # type: ignore[call-overload]
+                    lay_out(module, layout)
                     self._layouts[key] = layout
                 self._modules[key] = module
             return self._modules[key]

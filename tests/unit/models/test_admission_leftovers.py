@@ -112,3 +112,18 @@ def test_a_batch_is_freed_around_single_numbers(make_vendor_net: Make, tmp_path:
     )
     model = assert_serves(net, tmp_path, one_by_one(net))
     assert model.card.batch == "dynamic"
+
+
+def test_stored_values_of_five_axes_have_no_layout(make_vendor_net: Make, tmp_path: Path) -> None:
+    """Windows of attention come with biases of five axes, which torch cannot put channels last."""
+    net = make_vendor_net()
+    followed_by(
+        net,
+        helper.make_node("Reshape", ["raw", "apart"], ["windows"]),
+        helper.make_node("Mul", ["windows", "biases"], ["scaled"]),
+        helper.make_node("Reshape", ["scaled", "flat_again"], ["feature"]),
+        apart=np.asarray([-1, 2, 4, 2, 4]),
+        biases=np.random.default_rng(1).random((1, 2, 4, 2, 4), dtype=np.float32),
+        flat_again=np.asarray([-1, 64]),
+    )
+    assert_serves(net, tmp_path, one_by_one(net))
