@@ -19,6 +19,7 @@ from onnxfr.models.narrowing import narrowed, prove_narrow
 from onnxfr.models.outputs import OutputChoice, choose_output
 from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.models.quarantine import first_run
+from onnxfr.models.rows import make_rows
 from onnxfr.models.sessions import run_session, unit_rows
 from onnxfr.models.structure import ImageInput, StaticHints, find_image_input, static_hints
 from onnxfr.types import Embeddings, Images
@@ -75,6 +76,10 @@ def examine(
     keep_needed(model, [chosen.name])
     if model is not came:
         keep_needed(came, [chosen.name])
+        make_rows(came, chosen, batch)
+    chosen, made = make_rows(model, chosen, batch)
+    repairs = (*repairs, *made)
+    if model is not came:
         repairs = (*repairs, prove_narrow(came, model, image, size, chosen.name))
     precision = precision_of(model)
     verdict: BatchVerdict = free_batch(model, image, size, chosen.name, precision)

@@ -56,9 +56,7 @@ def choose_output(
         return OutputChoice(wanted, shapes[wanted], head, "asked for with --output")
     tails = {name: node for node in model.graph.node for name in node.output}
     candidates = {
-        name: shape
-        for name, shape in shapes.items()
-        if shape and shape[0] == batch and _vector_per_picture(shape, batch)
+        name: shape for name, shape in shapes.items() if _vector_per_picture(shape, batch)
     }
     embeddings = [n for n, s in candidates.items() if not _why_not(n, s, batch, tails.get(n))]
     if embeddings:
@@ -77,8 +75,10 @@ def choose_output(
 
 
 def _vector_per_picture(shape: tuple[int, ...], batch: int) -> bool:
-    long_axes = [size for size in shape[1:] if size > 1]
-    return len(long_axes) == 1 and width(shape, batch) > 1
+    """Whether a shape is one vector for each picture; that of a single one may lack the batch."""
+    if batch > 1 and shape[:1] != (batch,):
+        return False
+    return sum(size > 1 for size in shape[batch > 1 :]) == 1
 
 
 def _named_embedding(name: str) -> bool:

@@ -195,7 +195,7 @@ def _ask_second(model: OnnxModel, batch: Images, flags: list[Flag]) -> dict[str,
     opinion = second_opinion(model.graph())
     if opinion.module is None:
         return {"available": False, "why": opinion.why}
-    some = torch.from_numpy(batch[:2].copy())
+    some = torch.from_numpy(batch[: 1 if model.card.batch == "loop" else 2].copy())
     ours, our_slope = _slope_of(model.embed_grad, some)
     try:
         theirs, their_slope = _slope_of(opinion.module, some)

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfr.errors import UnreadableModel
 from onnxfr.models.admission import admit
+from onnxfr.models.parity import certify
 from onnxfr.models.wrapper import OnnxModel, load_model
 
 Make = Callable[..., onnx.ModelProto]
@@ -127,3 +128,49 @@ def test_stored_values_of_five_axes_have_no_layout(make_vendor_net: Make, tmp_pa
         flat_again=np.asarray([-1, 64]),
     )
     assert_serves(net, tmp_path, one_by_one(net))
+
+
+@pytest.mark.parametrize("tail", [(), ("Identity",), ("Flatten",)])
+@pytest.mark.parametrize("zero", [np.uint8(128), np.int8(-7)])
+def test_a_quantised_embedding_is_counted_from_its_zero_point(
+    zero: np.generic, tail: tuple[str, ...], make_vendor_net: Make, tmp_path: Path
+) -> None:
+    """Cosines of the bare whole numbers are near one for any two faces."""
+    net = make_vendor_net()
+    expected = one_by_one(net)
+    last = "codes" if tail else "feature"
+    nodes = [helper.make_node("QuantizeLinear", ["raw", "step", "zero"], [last])]
+    nodes += [helper.make_node(op, ["codes"], ["feature"]) for op in tail]
+    session = onnxruntime.InferenceSession(net.SerializeToString())
+    step = np.float32(np.abs(session.run(None, {"data": pictures()})[0]).max() / 100)
+    followed_by(net, *nodes, step=step, zero=zero)
+    kind = TensorProto.UINT8 if zero.dtype == np.uint8 else TensorProto.INT8
+    net.graph.output[0].type.tensor_type.elem_type = kind
+    model = served(net, tmp_path)
+    assert (model.embed(pictures()) * expected).sum(axis=1).min() > 0.98
+    assert "zero-point" in [repair.name for repair in model.card.repairs]
+
+
+@pytest.mark.parametrize("batch", [1, "N"])
+def test_an_output_without_a_batch_gets_one(
+    batch: int | str, make_vendor_net: Make, tmp_path: Path
+) -> None:
+    net = make_vendor_net(batch=batch)
+    followed_by(net, helper.make_node("Squeeze", ["raw"], ["feature"]))
+    del net.graph.output[0].type.tensor_type.shape.dim[:]
+    net.graph.output[0].type.tensor_type.ClearField("shape")
+    model = assert_serves(net, tmp_path, one_by_one(net))
+    assert model.card.batch == "dynamic" and model.card.embedding_dim == 64
+
+
+@pytest.mark.parametrize("op", ["Transpose", "Unsqueeze"])
+def test_a_batch_on_another_axis_is_looped(op: str, make_vendor_net: Make, tmp_path: Path) -> None:
+    """The second opinion, too, is asked for one picture at a time."""
+    net = make_vendor_net()
+    inputs = ["raw", "front"] if op == "Unsqueeze" else ["raw"]
+    followed_by(net, helper.make_node(op, inputs, ["feature"]), front=np.asarray([0]))
+    net.graph.output[0].type.tensor_type.ClearField("shape")
+    model = assert_serves(net, tmp_path, one_by_one(net))
+    assert model.card.batch == "loop"
+    flags = {flag.name: flag.level for flag in certify(model).flags}
+    assert flags.pop("loop") == "yellow" and set(flags.values()) == {"green"}
