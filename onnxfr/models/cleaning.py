@@ -58,6 +58,7 @@ def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
     del model.training_info[:]
+    graph.name = graph.name or "graph"  # onnxruntime does without, onnx's checker does not
     return model, tuple(repairs)
 
 

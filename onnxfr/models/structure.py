@@ -99,10 +99,11 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
     ]
     if len(pictures) != 1:
         seen = ", ".join(_declaration(v) for v in inputs) or "no input at all"
+        several = "name the embedding of one picture with --output, or " if pictures else ""
         raise UnsupportedModel(
             "expected exactly one image input of shape (N,3,H,W) or (N,H,W,3), or with 1 channel, "
-            f"of floats (16, 32 or 64 bits) or bytes; found {len(pictures)} among: {seen}; ask the "
-            "vendor for a graph that takes one aligned picture"
+            f"of floats (16, 32 or 64 bits) or bytes; found {len(pictures)} among: {seen}; "
+            f"{several}ask the vendor for a graph that takes one aligned picture"
         )
     value = pictures[0]
     others = ", ".join(_declaration(other) for other in inputs if other is not value)

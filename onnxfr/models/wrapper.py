@@ -131,7 +131,8 @@ class OnnxModel(FRModel):
             key = (dtype, device)
             if key not in self._modules:
                 try:
-                    module = _converted(self.graph(), self.card.input_size)
+                    most = 2 if self.card.batch == "dynamic" else 1
+                    module = _converted(self.graph(), self.card.input_size, most)
                 except NotDifferentiable as refusal:
                     self._refusal = refusal
                     raise
@@ -163,14 +164,27 @@ class OnnxModel(FRModel):
         return embeddings
 
 
-def _converted(graph: onnx.ModelProto, size: tuple[int, int]) -> torch.nn.Module:
-    """Return the differentiable form of a graph, or raise ``NotDifferentiable``."""
+def _converted(graph: onnx.ModelProto, size: tuple[int, int], most: int) -> torch.nn.Module:
+    """Return the differentiable form of a graph, or raise ``NotDifferentiable``.
+
+    Args:
+        graph: the network in normal form.
+        size: of its pictures.
+        most: how many it is tried with: torch joins less than onnxruntime does.
+    """
     try:
         module = to_torch(graph)
     except (UnsupportedModel, UnreadableModel, UnsafeFile) as refusal:
         raise NotDifferentiable(f"the graph has no differentiable form: {refusal}") from refusal
-    with torch.enable_grad():
-        answer = module(torch.full((1, 3, *size), 0.5).requires_grad_(True))
+    try:
+        with torch.enable_grad():
+            answer = module(torch.full((most, 3, *size), 0.5).requires_grad_(True))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise NotDifferentiable(
+            f"the graph has no differentiable form for {most} pictures at once: {reason}; the "
+            "model stays usable for everything that needs scores or decisions only"
+        ) from error
     if not answer.requires_grad:
         raise NotDifferentiable(
             "no gradient gets from the embedding to the picture, whole numbers are in between; the "

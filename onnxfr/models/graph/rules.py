@@ -18,6 +18,7 @@ Rule = Callable[[Node], Value | Sequence[Value]]
 
 DEFAULT_DOMAIN = ""
 MICROSOFT = "com.microsoft"
+BLOCKED = "com.microsoft.nchwc"
 
 OPERATORS: dict[tuple[str, str], dict[int, Rule]] = {}
 """(domain, operator) to the rules in force from each version on; :func:`discover` fills it."""
@@ -25,6 +26,10 @@ OPERATORS: dict[tuple[str, str], dict[int, Rule]] = {}
 
 _RANDOM = "it is random: the same image would give another answer each time"
 _LOOP = "loops cannot be laid out before the network runs"
+_BLOCKS = (
+    "onnxruntime saved it for one kind of processor: ask the vendor for the file before its layout "
+    "was optimised"
+)
 
 REFUSED = {
     "Bernoulli": _RANDOM,
@@ -71,7 +76,7 @@ def find_rule(domain: str, name: str, version: int, node: str) -> Rule:
     versions = OPERATORS.get((domain, name), {})
     since = max((candidate for candidate in versions if candidate <= version), default=None)
     if since is None:
-        unknown = REFUSED.get(name, "not known to onnxfr")
+        unknown = _BLOCKS if domain == BLOCKED else REFUSED.get(name, "not known to onnxfr")
         why = f"known from version {min(versions)} on" if versions else unknown
         raise UnsupportedOperator(f"{domain}::{name}" if domain else name, version, node, why)
     return versions[since]

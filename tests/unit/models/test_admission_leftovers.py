@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfr.errors import UnreadableModel
+from onnxfr.errors import NotDifferentiable, UnreadableModel, UnsupportedModel
 from onnxfr.models.admission import admit
 from onnxfr.models.parity import certify
 from onnxfr.models.wrapper import OnnxModel, load_model
@@ -174,3 +174,49 @@ def test_a_batch_on_another_axis_is_looped(op: str, make_vendor_net: Make, tmp_p
     assert model.card.batch == "loop"
     flags = {flag.name: flag.level for flag in certify(model).flags}
     assert flags.pop("loop") == "yellow" and set(flags.values()) == {"green"}
+
+
+def test_a_graph_without_a_name_is_admitted(make_vendor_net: Make, tmp_path: Path) -> None:
+    net = make_vendor_net()
+    net.graph.name = ""
+    assert_serves(net, tmp_path, one_by_one(net))
+
+
+def test_what_torch_cannot_join_costs_the_gradient_only(
+    make_vendor_net: Make, tmp_path: Path
+) -> None:
+    """onnxruntime passes over what is empty, whatever its other sizes."""
+    net = make_vendor_net()
+    nothing = np.zeros((1, 0), np.float32)
+    followed_by(net, helper.make_node("Concat", ["raw", "e"], ["feature"], axis=1), e=nothing)
+    model = served(net, tmp_path)
+    np.testing.assert_allclose(model.embed(pictures()), one_by_one(net), atol=2e-6)
+    assert not model.differentiable
+    with pytest.raises(NotDifferentiable, match="for 2 pictures at once"):
+        model.embed_grad(torch.from_numpy(pictures()))
+
+
+def test_networks_that_compare_two_pictures_are_told_the_way(
+    make_vendor_net: Make, tmp_path: Path
+) -> None:
+    net = make_vendor_net()
+    other = helper.make_tensor_value_info("other", TensorProto.FLOAT, ["N", 3, 32, 24])
+    net.graph.input.append(other)
+    followed_by(net, helper.make_node("Sub", ["data", "other"], ["change"]))
+    net.graph.node[0].input[0] = "change"
+    net.graph.node[-2].output[0] = "feature"
+    with pytest.raises(UnsupportedModel, match="embedding of one picture with --output"):
+        served(net, tmp_path)
+
+
+def test_layouts_of_one_processor_are_called_so(tmp_path: Path, make_vendor_net: Make) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(make_vendor_net().SerializeToString(), options)
+    net = onnx.load(tmp_path / "optimised.onnx")
+    if not any(node.domain == "com.microsoft.nchwc" for node in net.graph.node):
+        pytest.skip("onnxruntime has no blocked layout on this processor")
+    model = served(net, tmp_path)
+    np.testing.assert_allclose(model.embed(pictures()), one_by_one(net), atol=2e-6)
+    with pytest.raises(NotDifferentiable, match="saved it for one kind of processor"):
+        model.embed_grad(torch.from_numpy(pictures()))
