@@ -11,6 +11,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfr.models import parity
 from onnxfr.models.admission import admit
 from onnxfr.models.certificate import Certificate, read_certificate, write_certificate
 from onnxfr.models.features import embed_hooked
@@ -61,6 +62,16 @@ def test_bytes_are_flagged_whatever_the_pictures(make_vendor_net: Make, tmp_path
         certificate = certify(model, images)
         assert levels(certificate)["gradient"] == "yellow"
         assert certificate.status == "yellow"
+
+
+def test_answers_in_16_bits_accuse_no_gradient(
+    make_vendor_net: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = admitted(make_vendor_net(elem_type=TensorProto.FLOAT16), tmp_path)
+    monkeypatch.setattr(parity, "_GRADIENT_ERROR", 0.0)
+    flag = next(flag for flag in certify(model).flags if flag.name == "gradient")
+    assert flag.level == "yellow" and "NOT" not in flag.sentence
+    assert "too coarse" in flag.sentence
 
 
 def test_a_network_through_whole_numbers_has_no_gradient(
