@@ -42,6 +42,8 @@ from onnxfr.models.remote.sending import NeverSent, Sender, Stopped
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
+_MOST_SENSELESS = 50
+"""Answers in a row that nobody could read before the service is left alone."""
 
 Values = Mapping[str, bytes | str]
 
@@ -66,6 +68,7 @@ class Asker:
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self._away_until, self._away_why = 0.0, ""
         self._no_use: NoUse | None = None
+        self._senseless = 0
         self.retried = 0
 
     def check_use(self) -> None:
@@ -130,6 +133,7 @@ class Asker:
             self.journal.record(question.key, verdict, again=again or changed is not None)
             if changed is not None:
                 raise changed
+            self._check_sense(verdict)
             return
         raise RemoteError(
             f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries, at last "
@@ -216,6 +220,19 @@ class Asker:
             raise RemoteError(
                 f"{self.adapter.name} asks to wait {left:.0f} s ({self._away_why}); run the same "
                 "command again then: what was answered is kept and not asked again"
+            )
+
+    def _check_sense(self, verdict: Verdict) -> None:
+        """Raise where a service that is down, or misread, would be paid to the end of the budget.
+
+        Threads count together without a lock: whether it is one answer more or less is no matter.
+        """
+        self._senseless = self._senseless + 1 if verdict.kind is Kind.INVALID else 0
+        if self._senseless >= _MOST_SENSELESS:
+            raise NoUse(
+                f"{self._senseless} answers of {self.adapter.name} in a row made no sense, at last "
+                f"{verdict.detail!r}; nothing more is asked. See with onnxfr remote ask whether "
+                "the service is up and what it answers, and mend the adapter"
             )
 
     def _version_changed(self, verdict: Verdict) -> NoUse | None:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_service import KEY, Reply, adapter_of, pictures, serving
 
 from onnxfr.errors import RemoteError
+from onnxfr.models.remote import asking
 from onnxfr.models.remote.adapter import Adapter
 from onnxfr.models.remote.model import RemoteModel
 
@@ -65,3 +66,19 @@ def test_an_error_that_may_be_about_the_picture_says_nothing_of_others(
         with pytest.raises(RemoteError, match="400"):
             model.verdicts(some[:1], some[:1])
         assert model.verdicts(some[1:], some[1:])[0] is not None
+
+
+def test_a_service_that_makes_no_sense_is_not_paid_to_the_end(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_MOST_SENSELESS", 3)
+    down = Reply({"notice": "down for maintenance"})
+    with serving(lambda number: Reply() if number == 3 else down) as service:
+        model = open_model(adapter_of(service.url, pace="concurrency = 1"))
+        some = pictures(9)
+        with pytest.raises(RemoteError, match="3 answers of toy in a row made no sense"):
+            model.verdicts(some, some)
+        assert len(service.calls) == 6, "the third made sense and begins the count anew"
+        with pytest.raises(RemoteError, match="in a row"):
+            model.verdicts(some[-1:], some[-1:])
+        assert len(service.calls) == model.journal.spent == 6
