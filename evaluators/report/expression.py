@@ -8,6 +8,7 @@ Parsed by hand so that an expression from a CI file can never run code.
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -57,10 +58,11 @@ class Test:
 
 @dataclass(frozen=True)
 class Match:
-    """A result a test looked at, and whether the test holds for it."""
+    """A result a test looked at, the value it saw there, and whether the test holds for it."""
 
     test: Test
     result: Result
+    value: float
     holds: bool
 
 
@@ -106,9 +108,9 @@ def judge(text: str, results: Mapping[str, Sequence[Result]]) -> Outcome:
         answers = []
         for test in conjunction:
             looked = [
-                Match(test, result, _compare(test, result.value))
+                Match(test, result, value, _OPERATORS[test.operator](value, test.number))
                 for result in _find(test, results)
-                if result.value is not None
+                if (value := _seen(test, result)) is not None
             ]
             matches.extend(looked)
             answers.append(any(match.holds for match in looked))
@@ -147,8 +149,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _compare(test: Test, value: float | None) -> bool:
-    return value is not None and _OPERATORS[test.operator](value, test.number)
+def _seen(test: Test, result: Result) -> float | None:
+    """Return what a test compares; an infinite median is a number, a difference of two is none."""
+    return math.inf if is_never(result) and test.scope != "delta" else result.value
 
 
 def fits(test: Test, result: Result) -> bool:
@@ -168,7 +171,7 @@ def _find(test: Test, results: Mapping[str, Sequence[Result]]) -> list[Result]:
     if not fitting:
         raise SpecError(f"no result of {test.metric!r} fits {test.text!r}; {_misfit(test, named)}")
     chosen = fitting if test.at is not None else _plain(fitting)
-    blind = _blind(chosen)
+    blind = _blind(test, chosen)
     if blind:
         why = "the data could not resolve this metric"
         if all(is_never(result) for result in chosen if where_text(result) in blind):
@@ -221,12 +224,12 @@ def _apart(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
     return f" ({'; '.join(told)})" if told else ""
 
 
-def _blind(results: Sequence[Result]) -> list[str]:
+def _blind(test: Test, results: Sequence[Result]) -> list[str]:
     """Return the games, by model and data, in which not one of the results has a value."""
     known: dict[str, bool] = {}
     for result in results:
         place = where_text(result)
-        known[place] = known.get(place, False) or result.value is not None
+        known[place] = known.get(place, False) or _seen(test, result) is not None
     return [place for place, seen in known.items() if not seen]
 
 

@@ -148,7 +148,7 @@ def _tell_gate(gate: Outcome) -> None:
     for match in gate.matches:
         if match.holds:
             found = match.result
-            typer.echo(f"  {_whose(found, found)}: {_name(found)} is {found.value:.6g}")
+            typer.echo(f"  {_whose(found, found)}: {_name(found)} is {match.value:.6g}")
 
 
 def _name(each: Result | Difference) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -127,7 +128,14 @@ def test_a_median_that_nobody_reached_is_told_from_one_that_nobody_measured() ->
     unknown = _result("tar", None, n=9)
     assert (value_text(unknown), interval_text(unknown)) == ("not measurable", "–")
     with pytest.raises(MetricError, match="the median is infinite"):
-        judge("median_queries < 100", {**SCOPES, "b": [never]})
+        judge("delta.median_queries < 100", {**SCOPES, "delta": [never]})
+
+
+@pytest.mark.parametrize(("text", "holds"), [("< 100", False), ("> 100", True), (">= 1e9", True)])
+def test_a_median_that_nobody_reached_is_above_every_number(text: str, holds: bool) -> None:
+    never = _result("median_distance", None, low=12.0, n=9)
+    outcome = judge(f"median_distance {text}", {**SCOPES, "b": [never]})
+    assert outcome.holds is holds and outcome.matches[0].value == math.inf
 
 
 def test_a_gate_that_cannot_see_does_not_wave_through() -> None:
