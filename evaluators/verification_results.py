@@ -239,6 +239,8 @@ def _refusals(scored: Scored) -> Iterator[Result]:
     judged = fixed_accuracy(scored.scores, scored.same, point.threshold, rejected=scored.rejected)
     rates = error_rates(scored.scores, scored.same, point.threshold, scored.rejected)
     answers = api_rates(judged.correct & ~scored.rejected, scored.rejected)
+    # A gate that asks for a rate must not be answered by one that too few impostors set.
+    doubt = "" if scored.resolves(point.target) else "~unresolved"
     for metric, estimate in (
         ("rr", answers.rr),
         ("asa", answers.asa),
@@ -250,7 +252,7 @@ def _refusals(scored: Scored) -> Iterator[Result]:
             scored,
             metric,
             estimate,
-            condition=f"fmr={rate_label(point.target)}",
+            condition=f"fmr={rate_label(point.target)}{doubt}",
             protocol="fmr",
             threshold=point.threshold,
         )

@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from onnxfr.errors import MetricError, SpecError
 from onnxfr.evaluators.base import Result
+from onnxfr.evaluators.report.expression import judge
 from onnxfr.evaluators.scored import split
 from onnxfr.evaluators.verification import Verification
 from onnxfr.metrics.intervals import wilson
@@ -204,3 +206,12 @@ def test_nothing_readable_gives_counts_and_no_crash() -> None:
     numbers = _numbers(_table(rows, card_thresholds='[[0.3,"lfw@10fold"]]'), thresholds=(0.2,))
     assert numbers["unreadable_pairs", "", ""].value == 2
     assert numbers["pairs", "", ""].value == 0
+
+
+def test_a_gate_is_not_answered_by_rates_at_a_point_that_too_few_impostors_set() -> None:
+    results = Verification().summarise(_table(_many(150, 150)))
+    for metric in ("tar", "frr", "far", "asa"):
+        with pytest.raises((SpecError, MetricError)):
+            judge(f"{metric}@1e-2 > 2", {"a": [], "b": results, "delta": []})
+    enough = Verification().summarise(_table(_many(150, 400)))
+    assert not judge("frr@1e-2 > 2", {"a": [], "b": enough, "delta": []}).holds
