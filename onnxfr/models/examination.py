@@ -22,6 +22,7 @@ from onnxfr.models.quarantine import first_run
 from onnxfr.models.rows import make_rows
 from onnxfr.models.sessions import run_session, unit_rows
 from onnxfr.models.structure import ImageInput, StaticHints, find_image_input, static_hints
+from onnxfr.models.vendor import refuse_nan_weights
 from onnxfr.types import Embeddings, Images
 
 _USUAL_SIZES = ((112, 112), (160, 160), (224, 224), (128, 128), (112, 96), (150, 150), (96, 96))
@@ -74,6 +75,7 @@ def examine(
     batch = image.batch or 1
     chosen = choose_output(model, shapes, batch, wanted=output, closed_set=closed_set)
     keep_needed(model, [chosen.name])
+    refuse_nan_weights(model)
     if model is not came:
         keep_needed(came, [chosen.name])
         make_rows(came, chosen, batch)

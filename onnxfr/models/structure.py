@@ -95,7 +95,7 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
     pictures = [
         value
         for value in inputs
-        if value.type.tensor_type.elem_type in usable and _could_be_picture(shape_of(value))
+        if value.type.tensor_type.elem_type in usable and _could_be_picture(_picture_shape(value))
     ]
     if len(pictures) != 1:
         seen = ", ".join(_declaration(v) for v in inputs) or "no input at all"
@@ -113,14 +113,14 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
             f"one wants {others}: where the embedding does not depend on it, name the embedding "
             "with --output; else ask the vendor for a graph with that value inside"
         )
-    shape = shape_of(value)
+    shape = _picture_shape(value)
     layout = _layout(shape, model.graph, value.name)
     channel, height, width = (1, 2, 3) if layout == "nchw" else (3, 1, 2)
     return ImageInput(
         name=value.name,
         elem_type=value.type.tensor_type.elem_type,
         layout=layout,
-        channels=shape[channel] or 3,
+        channels=shape[channel] or _channels_filtered(model.graph, value.name) or 3,
         height=shape[height],
         width=shape[width],
         batch=shape[0],
@@ -130,7 +130,24 @@ def find_image_input(model: onnx.ModelProto) -> ImageInput:
 def _declaration(value: onnx.ValueInfoProto) -> str:
     kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
     sizes = ", ".join("?" if size is None else str(size) for size in shape_of(value))
+    if not value.type.tensor_type.HasField("shape"):
+        sizes = "no shape"
     return f"{value.name}: {kind}[{sizes}]"
+
+
+def _picture_shape(value: onnx.ValueInfoProto) -> list[int | None]:
+    """Return the declared shape; a file that declares none may mean a picture of any size."""
+    return shape_of(value) if value.type.tensor_type.HasField("shape") else [None] * 4
+
+
+def _channels_filtered(graph: onnx.GraphProto, name: str) -> int | None:
+    """Return how many channels the first convolution takes, where it alone reads the picture."""
+    stored = {tensor.name: tensor.dims for tensor in graph.initializer}
+    for node in _chain(graph, name):
+        if node.op_type == "Conv" and len(dims := stored.get(node.input[1], ())) == 4:
+            groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+            return int(dims[1] * groups)
+    return None
 
 
 def _could_be_picture(shape: list[int | None]) -> bool:

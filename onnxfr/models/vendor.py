@@ -178,13 +178,21 @@ def _check_contents(tensor: TensorProto) -> None:
             f"{_declared_bytes(tensor)} bytes but holds {len(tensor.raw_data)}: the file is damaged"
         )
     try:
-        values = numpy_helper.to_array(tensor)
+        numpy_helper.to_array(tensor)
     except (ValueError, TypeError, RuntimeError) as error:
         raise UnreadableModel(f"tensor {tensor.name!r} cannot be read: {error}") from None
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise UnsupportedModel(
-            f"weight {tensor.name!r} contains NaN: every answer of this model would be NaN"
-        )
+
+
+def refuse_nan_weights(model: onnx.ModelProto) -> None:
+    """Raise where a weight is NaN; ask once only what the embedding needs is left of the graph."""
+    for tensor in all_tensors(model):
+        if tensor.data_type == TensorProto.STRING:
+            continue
+        values = numpy_helper.to_array(tensor)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise UnsupportedModel(
+                f"weight {tensor.name!r} contains NaN: every answer of this model would be NaN"
+            )
 
 
 def _load_external(tensor: TensorProto, folder: Path) -> None:

@@ -90,3 +90,48 @@ def test_a_head_left_aside_costs_neither_weights_nor_gradient(
     admitted = OnnxModel(tmp_path / "model")
     assert admitted.differentiable
     assert "boxes" not in {tensor.name for tensor in admitted.graph().graph.initializer}
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_an_input_without_a_declared_shape_may_be_the_picture(
+    layout: str, make_vendor_net: Make, tmp_path: Path
+) -> None:
+    declared = make_vendor_net(layout=layout, size=(112, 112))
+    model = onnx.ModelProto()
+    model.CopyFrom(declared)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    (tmp_path / "declared").mkdir()
+    paths = vendor_file(model, tmp_path), vendor_file(declared, tmp_path / "declared")
+    got, expected = (
+        admit(path, tmp_path / f"model{k}", preprocess="rgb,pm1") for k, path in enumerate(paths)
+    )
+    assert (got.card.input_height, got.card.input_width, got.card.batch) == (112, 112, "dynamic")
+    assert any("leaves the size of its pictures open" in note for note in got.card.notes)
+    pictures = np.random.default_rng(0).random((2, 3, 112, 112), dtype=np.float32)
+    np.testing.assert_allclose(
+        OnnxModel(got.folder).embed(pictures), OnnxModel(expected.folder).embed(pictures), atol=1e-6
+    )
+
+
+def test_open_channels_are_read_off_the_first_filter(make_vendor_net: Make, tmp_path: Path) -> None:
+    model = make_vendor_net(size=(112, 112))
+    filters = model.graph.initializer[0]
+    grey = numpy_helper.to_array(filters)[:, :1]
+    filters.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(grey), filters.name))
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    card = admit(vendor_file(model, tmp_path), tmp_path / "model", preprocess="grey,pm1").card
+    assert card.preprocessing.color == "grey"
+
+
+def test_nan_in_what_the_embedding_does_not_need_is_no_matter(
+    make_vendor_net: Make, tmp_path: Path
+) -> None:
+    model = make_vendor_net()
+    broken = numpy_helper.from_array(np.full((64, 1000), np.nan, np.float32), "classes")
+    model.graph.initializer.append(broken)
+    model.graph.node.append(helper.make_node("MatMul", ["feature", "classes"], ["logits"]))
+    model.graph.output.append(helper.make_tensor_value_info("logits", TensorProto.FLOAT, None))
+    path = vendor_file(model, tmp_path)
+    assert admit(path, tmp_path / "model", preprocess="rgb,pm1").card.output == "feature"
+    with pytest.raises(UnsupportedModel, match="'classes' contains NaN"):
+        admit(path, tmp_path / "head", preprocess="rgb,pm1", output="logits", closed_set=True)

@@ -216,7 +216,7 @@ def test_reader_raises_the_type_that_fits(
     folder = tmp_path / "vendor"
     folder.mkdir()
     expected = spoil(make_vendor_net, folder / "bad.onnx")
-    if spoil is no_image_input:
+    if spoil in (no_image_input, nan_weights):
         pytest.skip("a readable file: only admission can tell")
     with pytest.raises(expected):
         read_vendor(folder / "bad.onnx")
