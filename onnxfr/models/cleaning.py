@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
+from onnx import AttributeProto, TensorProto, helper, version_converter
 
 from onnxfr.errors import EngineError, UnreadableModel, UnsupportedModel
 from onnxfr.models.card import Repair
 from onnxfr.models.functions import write_out_functions
+from onnxfr.models.inference_mode import leave_training
 from onnxfr.models.sessions import open_session
-from onnxfr.models.structure import graph_inputs, shape_of
+from onnxfr.models.structure import graph_inputs
 from onnxfr.models.vendor import all_graphs, all_tensors, inner_graphs, opset_of
 
 OLDEST_OPSET = 7
@@ -27,7 +28,6 @@ _QUANTISED = (
     "MatMulInteger",
     "QGemm",
 )
-_TRAINING_SWITCH = ("train", "phase", "learning", "dropout")
 
 
 def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]:
@@ -50,7 +50,7 @@ def clean(vendor: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[Repair, ...]]
         repairs.append(Repair(name="initializers-as-inputs", detail=detail, max_abs=0.0))
         del graph.input[:]
         graph.input.extend(inputs)
-    _bake_switches(graph, repairs)
+    repairs.extend(leave_training(graph))
     model.ir_version = max(int(model.ir_version), 4)
     model.ir_version = min(int(model.ir_version), _newest_ir())
     # Declared shapes of intermediate and output values are hearsay; the graph itself decides.
@@ -212,24 +212,6 @@ def _engine_reads(opset: int) -> bool:
     except EngineError:
         return False
     return True
-
-
-def _bake_switches(graph: onnx.GraphProto, repairs: list[Repair]) -> None:
-    """Fix training-phase placeholders of TensorFlow graphs to inference."""
-    for value in list(graph.input):
-        kind = value.type.tensor_type.elem_type
-        scalar = all(size in (None, 1) for size in shape_of(value)) and len(shape_of(value)) < 2
-        named = any(word in value.name.lower() for word in _TRAINING_SWITCH)
-        if kind == TensorProto.BOOL and scalar and (named or len(graph.input) == 2):
-            fixed = np.asarray(False)
-        elif kind == TensorProto.FLOAT and scalar and "keep" in value.name.lower():
-            fixed = np.asarray(1, np.float32)
-        else:
-            continue
-        graph.initializer.append(numpy_helper.from_array(fixed, value.name))
-        graph.input.remove(value)
-        detail = f"placeholder {value.name} fixed to its inference value, {fixed}"
-        repairs.append(Repair(name="placeholder", detail=detail))
 
 
 def precision_of(model: onnx.ModelProto) -> str:
