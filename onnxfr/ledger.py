@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,6 +32,27 @@ class Improvement(NamedTuple):
     queries: int
     gradients: int
     distance: float
+
+
+class Starts:
+    """Gradients at the pictures from which every attempt of a search starts: computed once.
+
+    One search's own: the pictures, the model and what is asked of it must stay the same.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def gradients(
+        self, rows: Rows, compute: Callable[[Rows], tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return margins and gradients of some rows; ``compute`` is asked for the new ones."""
+        new = np.flatnonzero([int(row) not in self._known for row in rows])
+        if new.size:
+            for k, margin, slope in zip(new, *compute(new), strict=True):
+                self._known[int(rows[k])] = margin, slope
+        margins, slopes = zip(*(self._known[int(row)] for row in rows), strict=True)
+        return torch.stack(margins), torch.stack(slopes)
 
 
 class Ledger:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from onnxfr.errors import AccessDenied, DataError, SpecError
-from onnxfr.ledger import BudgetExhausted, Counts, Improvement, Ledger, Standing, places
+from onnxfr.ledger import BudgetExhausted, Counts, Improvement, Ledger, Standing, Starts, places
 from onnxfr.models.answers import EmbeddedAnswers, answers_of, chunks
 from onnxfr.models.comparer import UNASKED, CallsSpent, Comparer
 from onnxfr.models.ensemble import Ensemble, Margins, joined_gradient
@@ -93,6 +93,7 @@ class Oracle(Standing):
         self._samples, self.looks, self.batch_size = samples, looks, batch_size
         self._at_once = min(batch_size, _AT_ONCE) if self.device.type == "cpu" else batch_size
         self._decoder: View | None = None
+        self._starts: Starts | None = None
         clean = round8(probe.images) if self.quantise else probe.images
         self._ledger, self._recording = Ledger(clean, threat), True
         self._rows: Rows = np.arange(len(probe))
@@ -117,18 +118,21 @@ class Oracle(Standing):
         some._recording = self._recording if recording is None else recording
         return some
 
-    def attempt(self, rows: Rows, rules: Threat) -> Oracle:
+    def attempt(self, rows: Rows, rules: Threat, starts: Starts | None = None) -> Oracle:
         """Return a window on some games in which nobody has won yet, under other rules.
 
         Questions asked there are charged here, and wins count here if this window records.
+        ``starts`` holds what earlier attempts asked where they began.
         """
         some = self.part(rows, recording=True)
+        some._starts = starts
         some._ledger = self._ledger.fork(some._rows, rules, reports=self._recording)
         return some
 
     def through(self, decoder: View) -> Oracle:
         """Return the same game played in another space; ``decoder`` makes pictures of points."""
         inner, outer = self._decoder, copy.copy(self)
+        outer._starts = None
         outer._decoder = (
             decoder if inner is None else lambda points, rows: inner(decoder(points, rows), rows)
         )
@@ -179,6 +183,14 @@ class Oracle(Standing):
             margins[where], gradient[where] = self._look(x[where], asked[chunk], view, hook, turn)
         return margins, gradient
 
+    def start_gradient(self, x: torch.Tensor, turn: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``gradient`` where an attempt starts; later ones from there compute none."""
+        if self._starts is None or self._samples > 1:  # a randomised model is looked at anew
+            return self.gradient(x, turn=turn)
+        return self._starts.gradients(
+            self._rows, lambda new: self.gradient(x[torch.as_tensor(new)], new, turn=turn)
+        )
+
     def _look(
         self,
         points: torch.Tensor,
@@ -196,9 +208,7 @@ class Oracle(Standing):
 
     def verify(self, images: Images) -> NDArray[np.float32]:
         """Return the margins of one picture per row, uncharged: for judges, not for attacks."""
-        if self.quantise:
-            images = round8(images)
-        rows = np.arange(len(self._rows))
+        images, rows = round8(images) if self.quantise else images, np.arange(len(self._rows))
         looks = [self._margins(images, rows) for _ in range(self.looks)]
         found = looks[0] if self.looks == 1 else np.mean(looks, axis=0, dtype=np.float32)
         return np.where(found == UNASKED, np.float32(LOST), found)
@@ -276,9 +286,8 @@ class Oracle(Standing):
         self, images: Images | torch.Tensor, rows: Rows, won: Rows, numbers: Counts | None
     ) -> None:
         if self._recording and won.size:
-            pictures = [to_array(images[k]) for k in won]
             at = None if numbers is None else numbers[won]
-            self._ledger.record(pictures, self._rows[rows[won]], at)
+            self._ledger.record([to_array(images[k]) for k in won], self._rows[rows[won]], at)
 
     def _asked(self, x: Images | torch.Tensor, rows: Rows | None) -> Rows:
         asked = np.arange(len(self._rows)) if rows is None else np.asarray(rows, dtype=np.intp)

@@ -173,7 +173,10 @@ class _State:
         at = x
         if attack.lookahead and self.velocity is not None:
             at = (x + self.size * attack.momentum * self.velocity).clamp(0.0, 1.0)
-        margin, slope = self._gradient(at, turn)
+        if turn == 0 and self.sees_plainly and not attack.random_start:
+            margin, slope = self.oracle.start_gradient(at, turn)
+        else:
+            margin, slope = self._gradient(at, turn)
         if attack.neighbours:
             tuned = slope if self.variance is None else slope + self.variance
             self.variance = self._neighbours(x, turn) - slope

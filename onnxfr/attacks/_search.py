@@ -3,7 +3,8 @@
 ``robfr`` repeats RobFR's schedule: doubling from 16/255 and ten bisections, or for single-step
 attacks, whose success is not monotone in eps, a scan of 32 budgets and five bisections; every row
 takes part in every round. ``ours`` starts where the clean gradient points, aims by the margins
-(secant), counts every iterate that wins, and lets finished rows leave. Score attacks end at their
+(secant), counts every iterate that wins, lets finished rows leave, and computes the gradient at
+the clean picture, where every budget's run begins, only once. Score attacks end at their
 first win, so that only its sign is known of a budget: there ``ours`` halves the bracket.
 """
 
@@ -20,6 +21,7 @@ from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.composition import make_attack
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.errors import SpecError
+from onnxfr.ledger import Starts
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
@@ -96,6 +98,7 @@ class SmallestBudget(Attack):
         single = getattr(self.attack, "steps", 2) == 1
         if self.schedule == "robfr":
             search.oracle = oracle.part(np.arange(len(probe)), recording=False)
+            search.starts = None
             _robfr(search, self.first, single)
         elif single:
             _scan(search, self.first, np.arange(len(probe)), leaving=True)
@@ -118,13 +121,14 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.judge = self.oracle
+        self.starts: Starts | None = Starts()
 
     def attempt(self, eps: Floats, rows: Rows) -> Floats:
         """Run the attack with a budget per row; return the margins of what it made."""
         rules = self.threat.take(rows).within(np.clip(eps, 0.0, 1.0))
         probe = self.probe.take(rows)
         # Who has won with another budget has not won with this one.
-        window = self.oracle.attempt(rows, rules)
+        window = self.oracle.attempt(rows, rules, self.starts)
         made = self.attack.run(window, probe, rules, self.rng.take(rows))
         made = rules.project(probe.images, made)
         margins = self.judge.score(made, rows).astype(np.float64)

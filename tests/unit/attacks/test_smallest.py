@@ -81,6 +81,24 @@ def test_robfrs_schedule_is_the_published_one(tiny: OnnxModel) -> None:
     np.testing.assert_allclose(steps, np.round(steps), atol=0.05)
 
 
+@pytest.mark.parametrize("name", ["fgsm", "bim(steps=5)", "mim(steps=5)", "vmi(steps=2)"])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_gradient_every_budget_starts_from_is_computed_once(
+    tiny: OnnxModel, name: str, norm: Norm
+) -> None:
+    """The searches end where they would if it were computed anew, as for randomised models."""
+    probe, threat = tiny_probe(ROWS), Threat(norm=norm)
+    attack = make_attack(f"smallest:{name}")
+    once, anew = (
+        attack(tiny_game(tiny, probe, threat, Goal.DODGE, samples=n), probe, threat, seed=0)
+        for n in (1, 2)
+    )
+    np.testing.assert_allclose(once.cost, anew.cost, rtol=1e-6)
+    assert (once.gradients < anew.gradients).all()
+    if name == "fgsm":
+        assert (once.gradients == 1).all()
+
+
 def test_a_budget_on_top_is_respected(tiny: OnnxModel) -> None:
     free = minima(tiny, SmallestBudget(BIM()), "linf")
     limit = float(np.median(free.cost))
