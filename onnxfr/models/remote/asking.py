@@ -92,10 +92,11 @@ class Asker:
             self._stopping.set()
             raise
         finally:
-            for question, task in zip(questions, tasks, strict=True):
-                if task.cancel():
-                    self.journal.give_back(question.key, self.adapter.calls)
+            each = zip(questions, tasks, strict=True)
+            unsent = [question.key for question, task in each if task.cancel()]
+            # The answers first: whatever fails below, no thread may write without the lock.
             wait(tasks)
+            self.journal.give_back(unsent, self.adapter.calls)
             self.journal.sync()
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class Asker:
             raise
         finally:
             if used[0] < self.adapter.calls:
-                self.journal.give_back(question.key, self.adapter.calls - used[0])
+                self.journal.give_back([question.key], self.adapter.calls - used[0])
 
     def _go_through(self, question: Question, used: list[int]) -> Verdict:
         """Take the steps of a question, counting in ``used`` the calls that may be paid for."""

@@ -4,11 +4,14 @@ One JSON object a line. ``ask`` is written and synced before a call leaves: a ca
 been paid for is always counted, even if the process died before its answer. ``got`` is written when
 the answer arrives and synced before anybody uses it; ``back`` returns a call that was certainly not
 charged. Processes may share a journal: each reads what the others appended when it takes the lock.
+Nothing is asked unless there is room on the disk for the answers; what finds none all the same is
+owed, and written before anything else.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +26,11 @@ from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import CallsSpent
 from onnxfr.models.remote.reading import Kind, Verdict
 
+log = logging.getLogger(__name__)
+
 _FORMAT = 1
+_ROOM = 1024
+"""Bytes that must be free for a question's answer before it is asked; most take 150."""
 
 
 class Journal:
@@ -37,6 +44,7 @@ class Journal:
         self.repeats: dict[str, list[Verdict]] = {}
         self.version: str | None = None
         self._offset = 0
+        self._owed: list[dict[str, Any]] = []
         self._threads = threading.RLock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +71,7 @@ class Journal:
             raise RemoteError(f"cannot lock the journal {self.path}: {bad}") from None
         with held:
             self._catch_up()
+            self._pay_debts()
             yield
 
     @property
@@ -77,7 +86,7 @@ class Journal:
         with self._threads:
             if len(keys) * calls > self.left:
                 raise CallsSpent
-            self._write([{"ask": key, "calls": calls} for key in keys])
+            self._write([{"ask": key, "calls": calls} for key in keys], room=_ROOM * len(keys))
             self.spent += len(keys) * calls
         self.sync()
 
@@ -87,21 +96,22 @@ class Journal:
         same = [verdict for verdict in later if verdict.version in (None, self.version)]
         return same[-1] if same else None
 
-    def give_back(self, key: str, calls: int) -> None:
-        """Uncharge calls that the service certainly did not answer."""
+    def give_back(self, keys: Sequence[str], calls: int) -> None:
+        """Uncharge calls of each question that the service certainly did not answer."""
         with self._threads:
-            self.spent -= calls
-            self._write([{"back": key, "calls": calls}])
+            self.spent -= len(keys) * calls
+            self._keep([{"back": key, "calls": calls} for key in keys])
 
     def record(self, key: str, verdict: Verdict, *, again: bool = False) -> None:
         """Write an answer down; ``sync`` makes it last."""
         plain = {name: value for name, value in asdict(verdict).items() if value not in (None, "")}
         with self._threads:
-            self._write([{"again" if again else "got": key, **plain}])
             self._note(key, verdict, again)
+            self._keep([{"again" if again else "got": key, **plain}])
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
+        self._pay_debts()
         try:
             os.fsync(self._file)
         except OSError as bad:
@@ -119,16 +129,38 @@ class Journal:
         if self.version is None:
             self.version = verdict.version
 
-    def _write(self, lines: Sequence[dict[str, Any]]) -> None:
+    def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Write down what has happened; where that fails, owe it."""
+        self._owed.extend(lines)
+        self._pay_debts()
+
+    def _pay_debts(self) -> None:
+        """Write what an earlier failure has left; nothing may be asked or used before."""
+        with self._threads:
+            if not self._owed:
+                return
+            try:
+                self._write(self._owed)
+            except RemoteError as bad:
+                raise RemoteError(
+                    f"{bad} {len(self._owed)} lines about answers that came, or calls that were "
+                    "not made, are in memory only: they are written before the next question, and "
+                    "lost (to be paid for again) if the process ends first"
+                ) from None
+            self._owed = []
+
+    def _write(self, lines: Sequence[dict[str, Any]], room: int = 0) -> None:
         text = b"".join(_line(line) for line in lines)
         try:
             # One call per group: O_APPEND keeps groups of different threads apart.
-            written = os.write(self._file, text)
+            written = os.write(self._file, text + b" " * room)
         except OSError as bad:
-            raise RemoteError(f"cannot write to the journal {self.path}: {bad}") from None
-        if written != len(text):
+            raise RemoteError(f"cannot write to the journal {self.path}: {bad}.") from None
+        kept = len(text) if written == len(text) + room else 0
+        if kept != written:
             # The next line, of another thread, would be glued to half of this one.
-            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written + kept)
+        if not kept:
             raise RemoteError(f"the journal {self.path} cannot grow: is the disk full?")
         self._offset += len(text)
 
@@ -148,11 +180,15 @@ class Journal:
             try:
                 self._replay(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError):
+                number += self._read(0, self._offset).count(b"\n")
                 raise RemoteError(
                     f"{self.path}: line {number} is no journal entry; the file was changed by "
-                    "something else. Move it away to start anew (and pay anew)"
+                    "something else, or a power cut has spoilt it. Delete that line to go on with "
+                    "the others (calls that it charged are then forgotten), or move the file away "
+                    "to start anew (and pay anew)"
                 ) from None
         if whole < len(content):
+            log.warning("%s ended in half a line, as a crash leaves one; cut it off", self.path)
             os.ftruncate(self._file, self._offset + whole)
         self._offset += whole
 

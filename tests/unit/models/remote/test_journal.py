@@ -27,7 +27,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     book.record("q1", YES)
     book.record("q2", NO_FACE)
     book.record("q1", NO_FACE, again=True)
-    book.give_back("q3", 2)
+    book.give_back(["q3"], 2)
     book.close()
     again = journal(tmp_path / "j")
     assert again.answers == {"q1": YES, "q2": NO_FACE}
@@ -36,7 +36,9 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, cut: int) -> None:
+def test_a_torn_last_line_is_dropped_and_writing_goes_on(
+    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "j"
     book = journal(path)
     book.ask(["q1"], 1)
@@ -45,7 +47,7 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, cut: in
     book.close()
     path.write_bytes(whole[:-cut])
     again = journal(path)
-    assert again.spent == 1 and again.answers == {}
+    assert again.spent == 1 and again.answers == {} and "half a line" in caplog.text
     again.record("q1", YES)
     again.close()
     assert path.read_bytes() == whole
@@ -77,6 +79,12 @@ def test_a_damaged_journal_is_refused_rather_than_paid_for_again(tmp_path: Path)
     path.write_text("\n".join([lines[0], "garbage", lines[1]]) + "\n")
     with pytest.raises(RemoteError, match="line 2"):
         journal(path)
+    path.write_text("\n".join(lines) + "\n")
+    late = journal(path)
+    with path.open("a") as other:
+        other.write("garbage\n")
+    with pytest.raises(RemoteError, match="line 3"), late.exclusive():
+        pytest.fail("what was read is no entry")
     path.write_text("not a journal\n")
     with pytest.raises(RemoteError, match="line 1"):
         journal(path)
@@ -181,7 +189,44 @@ def test_half_a_line_on_a_full_disk_spoils_no_other(
     book.record("q2", NO_FACE)
     book.close()
     again = journal(tmp_path / "j")
-    assert again.answers == {"q2": NO_FACE} and again.spent == 2
+    assert again.answers == {"q1": YES, "q2": NO_FACE} and again.spent == 2
+
+
+def test_what_could_not_be_written_is_owed_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = journal(tmp_path / "j")
+    book.ask(["q1", "q2"], 1)
+    book.sync()
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, text: 0)
+        with pytest.raises(RemoteError, match="1 lines about answers"):
+            book.record("q1", YES)
+        with pytest.raises(RemoteError, match="2 lines about answers"):
+            book.give_back(["q2"], 1)
+        with pytest.raises(RemoteError, match="in memory only"):
+            book.sync()
+        with pytest.raises(RemoteError, match="in memory only"), book.exclusive():
+            pytest.fail("nobody may ask or use what is not on the disk")
+    with book.exclusive():
+        pass
+    again = journal(tmp_path / "j")
+    assert again.answers == book.answers == {"q1": YES} and again.spent == book.spent == 1
+
+
+def test_nothing_is_asked_without_room_for_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, write = journal(tmp_path / "j"), os.write
+    before = (tmp_path / "j").read_bytes()
+    with monkeypatch.context() as nearly_full:
+        # There is room for the charge, and for no more.
+        nearly_full.setattr(os, "write", lambda file, text: write(file, text[:100]))
+        with pytest.raises(RemoteError, match="is the disk full"):
+            book.ask(["q1"], 1)
+    assert (tmp_path / "j").read_bytes() == before and book.spent == 0
+    book.ask(["q1"], 1)
+    assert (tmp_path / "j").read_bytes() == before + b'{"ask": "q1", "calls": 1}\n'
 
 
 def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

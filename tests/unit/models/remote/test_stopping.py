@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,27 @@ def test_a_service_that_makes_no_sense_is_not_paid_to_the_end(
         with pytest.raises(RemoteError, match="in a row"):
             model.verdicts(some[-1:], some[-1:])
         assert len(service.calls) == model.journal.spent == 6
+
+
+def test_a_disk_that_fills_meanwhile_costs_no_answer_and_no_call(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda _: Reply(pause=0.01)) as service:
+        model = open_model(adapter_of(service.url, pace="concurrency = 4"))
+        some, charge = pictures(30), model.journal.ask
+
+        with monkeypatch.context() as full:
+
+            def charge_and_fill(keys: Sequence[str], calls: int) -> None:
+                charge(keys, calls)
+                full.setattr(os, "write", lambda file, text: 0)
+
+            full.setattr(model.journal, "ask", charge_and_fill)
+            for _ in range(2):
+                with pytest.raises(RemoteError, match="in memory only"):
+                    model.verdicts(some, some)
+        assert len(service.calls) == model.journal.spent == len(model.journal.answers) < 30
+        assert None not in model.verdicts(some, some)
+        assert len(service.calls) == model.journal.spent == 30, "nothing was paid for twice"
+    model.close()
+    assert open_model(model.adapter).journal.spent == 30
