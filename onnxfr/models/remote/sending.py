@@ -13,6 +13,7 @@ from typing import Any
 from onnxfr.errors import MissingExtra, RemoteError
 from onnxfr.models.remote.adapter import Pace
 from onnxfr.models.remote.authorisation import is_loopback
+from onnxfr.models.remote.deadlines import Overdue, bound_heads
 from onnxfr.models.remote.filling import Ready
 from onnxfr.models.remote.reading import TryAgain
 
@@ -20,6 +21,8 @@ _LARGEST = 8 * 2**20
 """Bytes of an answer, packed and unpacked; a verdict has a few hundred."""
 _TOO_LARGE = f"more than {_LARGEST // 2**20} MB came as an answer"
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_GZIP = b"\x1f\x8b"
+_MOST_PARTS = 1000
 
 
 class Stopped(Exception):
@@ -67,6 +70,7 @@ class Sender:
             headers={"Accept-Encoding": "identity"},
             trust_env=not all(is_loopback(host) for host in hosts),
         )
+        self._deadline = bound_heads(self._client, pace.timeout)
         self._rate, self._timeout, self._stopping = pace.per_second, pace.timeout, stopping
         self._turn, self._next = threading.Lock(), 0.0
         try:
@@ -109,6 +113,7 @@ class Sender:
             with self._client.stream(
                 request.method, request.url, headers=request.headers, content=request.content
             ) as answer:
+                self._deadline.stop()
                 content, problem = _read(answer, time.monotonic() + self._timeout)
                 wait, date = (answer.headers.get(name) for name in ("retry-after", "date"))
                 return Given(answer.status_code, content, wait, date, problem)
@@ -121,6 +126,8 @@ class Sender:
             ) from None
         except (web.ConnectError, web.ConnectTimeout, web.PoolTimeout) as error:
             raise TryAgain(f"no connection ({error})", charged=False) from None
+        except Overdue:
+            raise TryAgain("the answer did not begin in time") from None
         except web.TransportError as error:
             raise TryAgain(f"the connection broke ({type(error).__name__})") from None
 
@@ -164,11 +171,19 @@ def _unpack(content: bytes, encoding: str) -> tuple[bytes, str]:
         return content, ""
     if encoding not in ("gzip", "x-gzip", "deflate"):
         return b"", f"the answer is packed as {encoding[:40]!r}, which nobody asked for"
-    packed = zlib.decompressobj(_GZIP_OR_ZLIB)
-    try:
-        content = packed.decompress(content, _LARGEST + 1)
-    except zlib.error as bad:
-        return b"", f"the answer cannot be unpacked ({bad})"
-    if len(content) > _LARGEST:
-        return b"", _TOO_LARGE
-    return (content, "") if packed.eof else (b"", "the answer ends before it is unpacked")
+    unpacked = b""
+    # Gzip may come in several parts, packed one by one.
+    for _ in range(_MOST_PARTS):
+        packed = zlib.decompressobj(_GZIP_OR_ZLIB)
+        try:
+            unpacked += packed.decompress(content, _LARGEST + 1 - len(unpacked))
+        except zlib.error as bad:
+            return b"", f"the answer cannot be unpacked ({bad})"
+        if len(unpacked) > _LARGEST:
+            return b"", _TOO_LARGE
+        if not packed.eof:
+            return b"", "the answer ends before it is unpacked"
+        content = packed.unused_data
+        if not content.startswith(_GZIP):
+            return unpacked, ""
+    return b"", f"the answer is packed in more than {_MOST_PARTS} parts"

@@ -117,9 +117,12 @@ def test_so_is_an_address_that_is_none(open_model: Callable[..., RemoteModel], u
         (gzip.compress(b'{"match": true}')[:-9], "gzip", "ends before"),
         (b"?", "br", "nobody asked"),
         (gzip.compress(bytes(9 * 2**20)), "gzip", "8 MB"),
+        (gzip.compress(bytes(5 * 2**20)) * 2, "gzip", "8 MB"),
+        (gzip.compress(b"") * 2000, "gzip", "parts"),
+        (gzip.compress(b'{"match": ') + gzip.compress(b"true}")[:-9], "gzip", "ends before"),
         (bytes(9 * 2**20), "identity", "8 MB"),
     ],
-    ids=["garbage", "torn", "strange", "bomb", "long"],
+    ids=["garbage", "torn", "strange", "bomb", "two bombs", "parts", "torn part", "long"],
 )
 def test_content_that_cannot_be_had_is_an_invalid_answer_paid_for_once(
     open_model: Callable[..., RemoteModel], content: bytes, encoding: str, why: str
@@ -134,6 +137,14 @@ def test_content_that_cannot_be_had_is_an_invalid_answer_paid_for_once(
 
 def test_a_packed_answer_is_read(open_model: Callable[..., RemoteModel]) -> None:
     packed = Reply(gzip.compress(b'{"match": false}'), headers={"Content-Encoding": "gzip"})
+    with serving(lambda _: packed) as service:
+        assert ask(open_model(adapter_of(service.url))) == [Verdict(Kind.JUDGED, False)]
+
+
+@pytest.mark.parametrize("after", [b"", bytes(8), b"padding"])
+def test_so_is_one_packed_in_parts(open_model: Callable[..., RemoteModel], after: bytes) -> None:
+    parts = [gzip.compress(part) for part in (b"", b'{"match": ', b"", b"false}")]
+    packed = Reply(b"".join(parts) + after, headers={"Content-Encoding": "gzip"})
     with serving(lambda _: packed) as service:
         assert ask(open_model(adapter_of(service.url))) == [Verdict(Kind.JUDGED, False)]
 
@@ -253,6 +264,26 @@ def test_an_answer_that_comes_for_ever_is_none(open_model: Callable[..., RemoteM
         (verdict,) = ask(open_model(adapter_of(service.url, pace="timeout = 0.5")))
         assert verdict is not None and verdict.match
     assert time.monotonic() - begin < 4 and len(service.calls) == 2
+
+
+def test_so_is_one_that_never_comes_to_begin(open_model: Callable[..., RemoteModel]) -> None:
+    with serving(lambda n: Reply(head_pause=0.1 if n in (2, 3) else 0.0)) as service:
+        model = open_model(adapter_of(service.url, pace="timeout = 0.5\nconcurrency = 1"))
+        assert None not in ask(model)
+        begin = time.monotonic()
+        # The second connection was open already, the third is new.
+        assert None not in ask(model, 2)
+        assert time.monotonic() - begin < 4
+    assert len(service.calls) == 4 == model.journal.spent
+
+
+def test_an_answer_may_begin_late_and_end_late(open_model: Callable[..., RemoteModel]) -> None:
+    slow = Reply({"match": True}, pause=0.06, head_pause=0.012)
+    with serving(lambda _: slow) as service:
+        model = open_model(adapter_of(service.url, pace="timeout = 1.5\nretries = 0"))
+        begin = time.monotonic()
+        assert None not in ask(model)
+        assert time.monotonic() - begin > 1.5, "head and content have the time each"
 
 
 def test_nobody_waits_after_the_last_try(open_model: Callable[..., RemoteModel]) -> None:

@@ -28,6 +28,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     pause: float = 0.0
     """Seconds between two bytes of the content."""
+    head_pause: float = 0.0
+    """Seconds between two bytes of the head."""
 
     def body(self) -> bytes:
         if isinstance(self.content, bytes):
@@ -61,6 +63,10 @@ def serving(say: Callable[[int], Reply], host: str = "127.0.0.1") -> Iterator[Se
             self.send_response_only(reply.status)
             for name, value in {**reply.headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
+            for byte in b"X-Slow: 1\r\n" * 6 if reply.head_pause else ():
+                self.flush_headers()
+                time.sleep(reply.head_pause)
+                self.wfile.write(bytes([byte]))
             self.end_headers()
             for byte in body if reply.pause else ():
                 time.sleep(reply.pause)
