@@ -136,7 +136,8 @@ def _play(
     before = judge.unserved
     result = make_attack(cell.method)(oracle, probe, threat, seed=cell.seed)
     for k, each in enumerate(chosen):
-        played = _played(result, k, params["max_queries"], ran_out=judge.unserved > before)
+        ran_out = judge.unserved > before and bool(oracle.cut_short[k])
+        played = _played(result, k, params["max_queries"], ran_out=ran_out)
         played["calls"] = played["queries"] * calls_a_question(judge)
         records.append(each.record() | played | {"refusals": int(oracle.refusals[k])})
     return records

@@ -65,6 +65,8 @@ class Ledger:
         self.gradients: Counts = np.zeros(len(clean), dtype=np.int64)
         self.bad_gradients: Counts = np.zeros(len(clean), dtype=np.int64)
         self.refusals: Counts = np.zeros(len(clean), dtype=np.int64)
+        self.unasked: Counts = np.zeros(len(clean), dtype=np.int64)
+        self.ended: NDArray[np.bool_] = np.zeros(len(clean), dtype=np.bool_)
         self.best: Images = clean.copy()
         self.best_distance: NDArray[np.float64] = np.full(len(clean), np.inf)
         self.trace: list[Improvement] = []
@@ -108,6 +110,7 @@ class Ledger:
         """Count charged questions without a verdict; uncharge those nobody could be asked."""
         np.add.at(self.refusals, rows[refused], 1)
         np.subtract.at(self.queries, rows[unasked], 1)
+        np.add.at(self.unasked, rows[unasked], 1)
         if len(rows) and bool(unasked.all()):
             raise BudgetExhausted
 
@@ -201,6 +204,11 @@ class Standing:
     def refusals(self) -> NDArray[np.int64]:
         """How many questions of each row were charged but got no verdict."""
         return self._ledger.refusals[self._rows]
+
+    @property
+    def cut_short(self) -> NDArray[np.bool_]:
+        """Which rows lack an answer for want of calls, or an end: more calls could change them."""
+        return (self._ledger.unasked[self._rows] > 0) | ~self._ledger.ended[self._rows]
 
     @property
     def trace(self) -> list[Improvement]:

@@ -142,6 +142,10 @@ class Oracle(Standing):
         """Return a copy of an array in the number type and place of gradients."""
         return torch.tensor(array, dtype=self.dtype, device=self.device)
 
+    def mark_ended(self, rows: Rows | int, ended: bool = True) -> None:
+        """Note that an attack has nothing more to ask about some rows, or begins to ask."""
+        self._ledger.ended[self._rows[rows]] = ended
+
     def decide(self, x: Images | torch.Tensor, rows: Rows | None = None) -> NDArray[np.bool_]:
         """Ask for yes or no: whether the attacker has won with each picture."""
         return self._ask(x, rows) > 0
@@ -211,6 +215,7 @@ class Oracle(Standing):
         images, rows = round8(images) if self.quantise else images, np.arange(len(self._rows))
         looks = [self._margins(images, rows) for _ in range(self.looks)]
         found = looks[0] if self.looks == 1 else np.mean(looks, axis=0, dtype=np.float32)
+        self._ledger.unasked[self._rows] += found == UNASKED
         return np.where(found == UNASKED, np.float32(LOST), found)
 
     def _differentiate(

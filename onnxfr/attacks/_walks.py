@@ -73,6 +73,7 @@ def drive(
     ready: deque[_Turn] = deque()
     asking: deque[_Turn] = deque()
     pending, desk = 0, _Desk(ask, size)
+    oracle.mark_ended(np.arange(len(oracle)), False)
     while unborn or ready or asking:
         while (ready or unborn) and pending < size:
             if not ready:
@@ -82,6 +83,8 @@ def drive(
             if _advance(turn, ends, left):
                 asking.append(turn)
                 pending += len(turn.pictures)
+            else:
+                oracle.mark_ended(turn.row)
         if asking:
             pending -= desk.answer(asking, ready)
     return ends
