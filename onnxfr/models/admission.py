@@ -98,7 +98,7 @@ def admit(
     )
     proof = _prove(core, chosen, normal)
     card = _card(vendor, core, chosen, normal, proof, name or safe_name(path.stem), facts or {})
-    _write(folder, card, normal)
+    _write(folder, card, normal, overwrite)
     return Admission(folder, card, probe, core.hints, core.output)
 
 
@@ -257,8 +257,11 @@ def safe_name(stem: str) -> str:
     return kept[:100] or "model"
 
 
-def _write(folder: Path, card: Card, normal: onnx.ModelProto) -> None:
-    """Write everything into a temporary sibling and move it into place in one step."""
+def _write(folder: Path, card: Card, normal: onnx.ModelProto, overwrite: bool) -> None:
+    """Write everything into a temporary sibling and move it into place in one step.
+
+    A model that somebody else has put there meanwhile is replaced only if that was asked for.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
@@ -266,8 +269,10 @@ def _write(folder: Path, card: Card, normal: onnx.ModelProto) -> None:
             fresh.mkdir()
             (fresh / MODEL_FILE).write_bytes(normal.SerializeToString(deterministic=True))
             write_card(card, fresh / CARD_FILE)
-            if folder.exists():
+            if folder.exists() and overwrite:
                 folder.replace(old)
+            elif folder.exists():
+                folder.rmdir()
             try:
                 fresh.replace(folder)
             except OSError:

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from onnxfr.errors import SpecError, StoreError, UnreadableModel, UnsupportedModel
 from onnxfr.models.admission import admit, safe_name
+from onnxfr.models.card import Card, write_card
 from onnxfr.models.wrapper import load_model
 
 Make = Callable[..., onnx.ModelProto]
@@ -73,6 +74,27 @@ def test_a_model_that_cannot_be_replaced_stays(
         admit(path, tmp_path / "model", preprocess="bgr,0-1", overwrite=True)
     monkeypatch.undo()
     assert load_model(tmp_path / "model").card == old
+
+
+def test_a_model_that_somebody_else_wrote_meanwhile_is_not_replaced(
+    make_vendor_net: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, place = vendor_file(make_vendor_net(), tmp_path), tmp_path / "model"
+
+    def write_card_late(card: Card, target: Path) -> None:
+        place.mkdir(exist_ok=True)
+        (place / "model.onnx").write_text("another's")
+        write_card(card, target)
+
+    monkeypatch.setattr("onnxfr.models.admission.write_card", write_card_late)
+    with pytest.raises(StoreError, match="not empty"):
+        admit(path, place, preprocess="rgb,0-1")
+    assert (place / "model.onnx").read_text() == "another's"
+    admit(path, place, preprocess="rgb,0-1", overwrite=True)
+    monkeypatch.undo()
+    load_model(place)
+    (tmp_path / "empty").mkdir()
+    admit(path, tmp_path / "empty", preprocess="rgb,0-1")
 
 
 @pytest.mark.parametrize(
