@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,7 @@ from onnxfr.models.geometry import fit_array
 from onnxfr.probe import Probe
 from onnxfr.runs.cells import ModelRef
 from onnxfr.runs.context import Context
-from onnxfr.runs.files import explained
+from onnxfr.runs.files import explained, making
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images
 
@@ -118,57 +117,47 @@ def make_suite(
     surrogate = make_surrogate(
         context, members, order.mode, data, order.threshold, align=order.align
     )
-    part = _part_of(folder)
-    pairs: list[SuitePair] = []
-    for goal, rows in drawn.items():
-        games = games_for(
-            context,
-            members[0],
-            data,
-            rows,
-            attack,
-            align=order.align,
+    with making(folder) as part:
+        pairs: list[SuitePair] = []
+        for goal, rows in drawn.items():
+            games = games_for(
+                context,
+                members[0],
+                data,
+                rows,
+                attack,
+                align=order.align,
+                seed=order.seed,
+                landmarks=order.landmarks,
+            )
+            tell_unplayable(games, goal)
+            made = craft(
+                surrogate, games.probe, attack, threat, goal, seed=order.seed, report=report
+            )
+            made = threat.as_file(games.probe.images, made)
+            people = _people(context.pairs(data), games)
+            pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
+        card = context.model(members[0]).card
+        manifest = SuiteManifest(
+            name=order.name,
+            made_with=f"onnxfr {onnxfr.__version__}",
+            attack=attack.label,
+            parameters=attack.parameters(),
+            norm=norm,
+            eps=eps,
             seed=order.seed,
-            landmarks=order.landmarks,
+            mode=order.mode,
+            height=card.input_height,
+            width=card.input_width,
+            template=card.template,
+            data=data.name,
+            data_fingerprint=data.fingerprint,
+            surrogates=_surrogates(members, surrogate),
+            licence=_licence(data.name, surrogate),
+            pairs=tuple(pairs),
         )
-        tell_unplayable(games, goal)
-        made = craft(surrogate, games.probe, attack, threat, goal, seed=order.seed, report=report)
-        made = threat.as_file(games.probe.images, made)
-        people = _people(context.pairs(data), games)
-        pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
-    card = context.model(members[0]).card
-    manifest = SuiteManifest(
-        name=order.name,
-        made_with=f"onnxfr {onnxfr.__version__}",
-        attack=attack.label,
-        parameters=attack.parameters(),
-        norm=norm,
-        eps=eps,
-        seed=order.seed,
-        mode=order.mode,
-        height=card.input_height,
-        width=card.input_width,
-        template=card.template,
-        data=data.name,
-        data_fingerprint=data.fingerprint,
-        surrogates=_surrogates(members, surrogate),
-        licence=_licence(data.name, surrogate),
-        pairs=tuple(pairs),
-    )
-    (part / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    if folder.exists():
-        folder.rmdir()
-    part.rename(folder)
+        _write_file(part / MANIFEST, (manifest.model_dump_json(indent=1) + "\n").encode())
     return manifest
-
-
-def _part_of(folder: Path) -> Path:
-    """Return an empty folder beside it, made before the work so that a bad place costs none."""
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    with explained(folder):
-        part.mkdir(parents=True)
-    return part
 
 
 def score_suite(
@@ -249,15 +238,13 @@ def _write_goal(
             embed_all(model, fit_array(x, model.card.input_size)) for x in (made, probe.references)
         )
         wins += fooled(np.einsum("nd,nd->n", *pair), threshold.value, goal)
-    place = folder / str(goal)
-    place.mkdir(parents=True)
     for k, name in enumerate(probe.ids):
         entries = {}
         kinds = {"clean": probe.images, "adversarial": made, "reference": probe.references}
         for kind, images in kinds.items():
             content = png(to_pixels(images[k]))
             file = f"{goal}/{k:05d}-{kind}.png"
-            (folder / file).write_bytes(content)
+            _write_file(folder / file, content)
             entries[kind] = SuiteFile(file=file, sha256=hashlib.sha256(content).hexdigest())
         yield SuitePair(
             id=name,
@@ -269,6 +256,12 @@ def _write_goal(
             right_identity=people[k][1],
             won_surrogates=int(wins[k]),
         )
+
+
+def _write_file(place: Path, content: bytes) -> None:
+    with explained(place, kept=""):
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(content)
 
 
 def _surrogates(members: Sequence[ModelRef], surrogate: Surrogate) -> tuple[SuiteSurrogate, ...]:

@@ -6,8 +6,11 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from onnxfr.errors import StoreError
 
@@ -44,24 +47,55 @@ def remove_temporaries(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def making(folder: Path) -> Iterator[Path]:
+    """Give one process at a time an empty folder that becomes ``folder`` when all went well.
+
+    It is made before the work, so that a bad place costs none.
+    """
+    part = folder.with_name(f".{folder.name}.part")
+    with explained(folder, kept=""):
+        part.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(part / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise StoreError(
+                f"another process is making {folder}; wait for it, or choose another folder"
+            ) from None
+    try:
+        fresh = part / "fresh"
+        shutil.rmtree(fresh, ignore_errors=True)  # what a killed process left
+        with explained(folder, kept=""):
+            fresh.mkdir()
+        yield fresh
+        with explained(folder, kept=""):
+            if folder.exists():
+                folder.rmdir()
+            fresh.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        lock.release()
+
+
+@contextlib.contextmanager
+def explained(path: Path, kept: str = ", finished cells are kept") -> Iterator[None]:
     """Turn an operating-system error about ``path`` into a StoreError that says what to do."""
     try:
         yield
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {_why(error)}") from error
+        raise StoreError(f"cannot write {path}: {_why(error, kept)}") from error
 
 
-def _why(error: OSError) -> str:
+def _why(error: OSError, kept: str) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; free some space and run again, finished cells are kept"
+        return f"the disk is full; free some space and run again{kept}"
     if error.errno == errno.EFBIG:
-        return "the file size limit is reached; raise it and run again, finished cells are kept"
+        return f"the file size limit is reached; raise it and run again{kept}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return "the folder is read-only; choose another with -o or change its permissions"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return "a file is where a folder is needed; choose another folder with -o"
-    return f"{error.strerror or error}; finished cells are kept"
+    return f"{error.strerror or error}{kept}"
 
 
 def _flush_folder(folder: Path) -> None:

@@ -70,6 +70,38 @@ def test_a_suite_is_whole_reproducible_and_never_overwritten(
         make_suite(Context(tmp_path / "cache"), order, again)
 
 
+def test_a_suite_that_somebody_is_making_is_left_to_him(tmp_path: Path, order: SuiteOrder) -> None:
+    quick = replace(order, pairs=1, steps=1, threshold="fixed=0.5")
+    context, place = Context(tmp_path / "cache"), tmp_path / "suite"
+    tries: list[str] = []
+
+    def other(done: int, total: int) -> None:
+        with pytest.raises(StoreError, match="another process is making") as refused:
+            make_suite(context, quick, place)
+        tries.append(str(refused.value))
+
+    make_suite(context, quick, place, other)
+    assert tries and len(open_suite(place)[0].pairs) == 2
+    assert [each.name for each in tmp_path.iterdir() if "suite" in each.name] == ["suite"]
+
+
+def test_a_full_disk_is_told_and_gets_its_room_back(
+    tmp_path: Path, order: SuiteOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = replace(order, pairs=1, steps=1, threshold="fixed=0.5")
+    write = Path.write_bytes
+
+    def fail_late(place: Path, content: bytes) -> int:
+        if "impersonate" in str(place):
+            raise OSError(28, "No space left on device")
+        return write(place, content)
+
+    monkeypatch.setattr(Path, "write_bytes", fail_late)
+    with pytest.raises(StoreError, match=r"the disk is full; free some space and run again$"):
+        make_suite(Context(tmp_path / "cache"), quick, tmp_path / "suite")
+    assert not [each for each in tmp_path.iterdir() if "suite" in each.name]
+
+
 @pytest.mark.parametrize("budget", ["linf:8/255", "l2:2/255"])
 def test_files_of_enlarged_pictures_keep_the_budget(
     tmp_path: Path, order: SuiteOrder, budget: str
