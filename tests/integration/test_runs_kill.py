@@ -114,3 +114,28 @@ def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path, driver: Path, workers:
     assert last["done"] + last["reused"] == 300
     assert last["reused"] > 0
     assert len(records(tmp_path / "run")) == 900
+
+
+def test_ctrl_c_while_workers_start_shows_no_trace(tmp_path: Path, driver: Path) -> None:
+    helpers = Path(__file__).parents[1] / "unit" / "runs"
+    process = subprocess.Popen(
+        [sys.executable, str(driver), str(tmp_path / "run"), "2", "50"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(helpers), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        process.kill()
+        pytest.skip("this system does not tell a process's children")
+    deadline = time.monotonic() + 60
+    # The first is multiprocessing's own, the others are workers that begin to import.
+    while len(children.read_text().split()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(0.15)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err, err

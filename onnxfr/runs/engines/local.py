@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
 _REPORT_EVERY = 0.2
+_LAST_WORDS = 60.0
+"""Seconds in which a worker that was told to stop may keep what a service is just answering."""
 _THREAD_VARIABLES = ("ONNXFR_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -114,7 +116,7 @@ class _Pool:
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work), daemon=True)
-        with _thread_share(max(1, available_cores() // self._size)):
+        with _thread_share(max(1, available_cores() // self._size)), _without_ctrl_c():
             process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -157,17 +159,22 @@ class _Pool:
             worker.pipe.close()
             if worker.cell is not None:
                 worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join(5)
-            if worker.process.is_alive():
+        until = time.monotonic() + _LAST_WORDS
+        try:
+            for worker in self._workers:
+                worker.process.join(max(0.0, until - time.monotonic()))
+        finally:  # also by Ctrl-C for the second time
+            for worker in self._workers:
                 worker.process.kill()
                 worker.process.join()
-        self._workers.clear()
+            self._workers.clear()
 
 
 def _serve(pipe: Connection, work: Work) -> None:
-    # Ctrl-C reaches the whole process group; only the parent decides what it means.
+    # Ctrl-C reaches the whole process group; only the parent decides what it means. Its word to
+    # stop ends the cell as Ctrl-C would: what a service is just answering is waited for and kept.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     last = 0.0
 
@@ -178,14 +185,15 @@ def _serve(pipe: Connection, work: Work) -> None:
             last = now
             pipe.send((done, total))
 
-    while True:
-        try:
-            cell = pipe.recv()
-        except (EOFError, OSError):
-            return
-        outcome = attempt(cell, work, report)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            pipe.send(outcome)
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                cell = pipe.recv()
+            except (EOFError, OSError):
+                return
+            outcome = attempt(cell, work, report)
+            with suppress(BrokenPipeError, ConnectionResetError):
+                pipe.send(outcome)
 
 
 def _die_with_parent() -> None:
@@ -193,6 +201,26 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Let a child started inside this block not hear of Ctrl-C, not even while it imports.
+
+    Here it is heard at the end of the block.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    from multiprocessing import resource_tracker  # of no use on Windows
+
+    # Started with the first child, multiprocessing's own helper would lift the block.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -62,6 +62,20 @@ def test_errors_in_workers_come_back_as_text(tmp_path: Path) -> None:
     assert sum("Traceback" in attempt.trace for attempt in attempts) == 2
 
 
+def test_a_worker_that_is_told_to_stop_may_keep_what_it_has(tmp_path: Path) -> None:
+    """One that asks a service waits for answers under way, which are paid for."""
+    cells = toy_cells(rows=4, size=2, methods=["plain", f"last_words:{tmp_path}"])[:3]
+    attempts = LocalEngine(2).run(iter(cells), toy_work(tmp_path / "cache"), Silent())
+    for _ in range(2):
+        next(attempts)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    attempts.close()  # type: ignore[attr-defined]
+    assert (tmp_path / "said").exists()
+
+
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
