@@ -10,6 +10,22 @@ from onnxfr.threat import Threat
 
 _HALVINGS = 30
 _LOOKS = 6
+_BEYOND_BELIEF = 16 / 255
+_OFF = 1 / 255
+
+
+def is_flat(way: torch.Tensor) -> torch.Tensor:
+    """Tell where the gradient at the clean picture is no measure of the way to the boundary.
+
+    The cosine of a picture with (nearly) itself is at its top, so that its gradient promises a way
+    that is ten times too long and more; one grey level off the top it is an honest one.
+    """
+    return way > _BEYOND_BELIEF
+
+
+def off_flat(way: torch.Tensor) -> torch.Tensor:
+    """Return how far the first step goes: a grey level where the clean picture is at the top."""
+    return torch.where(is_flat(way), torch.full_like(way, _OFF), way)
 
 
 def onto_boundary(

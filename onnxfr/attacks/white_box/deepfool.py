@@ -1,7 +1,8 @@
 """DeepFool on the verification margin: repeated steps onto the linearised boundary.
 
 There are two classes only, so the nearest boundary is the margin's; each step ends a little beyond
-it, and a row stops at its first win (Moosavi-Dezfooli et al. 2016).
+it, and a row stops at its first win (Moosavi-Dezfooli et al. 2016). The first step is a grey level
+where the clean gradient promises nothing, since the reference is nearly the same picture.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from onnxfr.attacks._settings import NotNegative
 from onnxfr.attacks.base import Attack, register
+from onnxfr.attacks.white_box._boundary import off_flat
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe, to_array
 from onnxfr.rng import RowRng
@@ -37,7 +39,7 @@ class DeepFool(Attack):
         clean = oracle.tensor(probe.images)
         change = torch.zeros_like(clean)
         x, rows = clean.clone(), np.arange(len(clean))
-        for _ in range(self.steps):
+        for turn in range(self.steps):
             where = torch.as_tensor(rows)
             margin, slope = oracle.gradient(x[where], rows)
             going = np.flatnonzero(margin.cpu().numpy() <= 0)
@@ -47,6 +49,7 @@ class DeepFool(Attack):
             rows, where = rows[going], torch.as_tensor(rows[going])
             slope = slope[keep]
             way = -margin[keep] / rules.slope(slope).clamp_min(1e-12)
-            change[where] += rules.steepest(slope) * way.clamp_max(1.0).reshape(-1, 1, 1, 1)
+            way = way.clamp_max(1.0) if turn else off_flat(way)
+            change[where] += rules.steepest(slope) * way.reshape(-1, 1, 1, 1)
             x[where] = (clean[where] + (1 + self.overshoot) * change[where]).clamp(0.0, 1.0)
         return to_array(x)

@@ -1,7 +1,9 @@
 """FMN: ascent in a ball that shrinks on every win and grows on every loss (Pintor et al. 2021).
 
 Steps are the norm's own steepest ones, in units of what the clean gradient promises, where the
-authors take a fixed length of the plain gradient: that depends on picture size.
+authors take a fixed length of the plain gradient: that depends on picture size. Where the clean
+gradient promises nothing, since the reference is nearly the same picture, the gradient one grey
+level beside it does.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 
 from onnxfr.attacks._settings import Part
 from onnxfr.attacks.base import Attack, register
+from onnxfr.attacks.white_box._boundary import is_flat, off_flat
 from onnxfr.attacks.white_box.ddn import first_length
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
@@ -58,9 +61,12 @@ class FMN(Attack):
                 eps = first = first_length(margin, slope, threat)
             ever_won |= won
             promised = size + (-margin / threat.slope(slope).clamp_min(1e-12)).clamp(0.0, 0.25)
+            if turn == 1:
+                first = torch.where(is_flat(first), promised, first)
             grown = torch.where(ever_won, eps * (1 + gamma), promised)
             eps = torch.where(won, torch.minimum(eps, size) * (1 - gamma), grown)
-            rate = (self.step * first * (0.01 + 0.99 * fade)).reshape(-1, 1, 1, 1)
+            unit = first if turn else off_flat(first)
+            rate = (self.step * unit * (0.01 + 0.99 * fade)).reshape(-1, 1, 1, 1)
             ball = threat.within(eps.clamp(0.0, 1.0).cpu().numpy().astype(np.float64))
             x = ball.project(clean, x + rate * threat.steepest(slope))
         oracle.decide(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -233,3 +234,18 @@ def test_brendel_bethge_finds_starts_far_away(tiny: OnnxModel) -> None:
     probe, threat = tiny_probe(4), Threat(norm="linf")
     oracle = Oracle(tiny, probe, threat, goal=Goal.DODGE, threshold=-0.58, device="cpu")
     assert make_attack("brendel_bethge(steps=5)")(oracle, probe, threat).won.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_reference_that_is_the_same_picture_misleads_no_first_step(
+    tiny: OnnxModel, norm: Norm
+) -> None:
+    probe, threat = tiny_probe(3), Threat(norm=norm)
+    probe = replace(probe, references=probe.images.copy())
+
+    def cost(name: str) -> float:
+        oracle = Oracle(tiny, probe, threat, goal=Goal.DODGE, threshold=0.99, device="cpu")
+        return float(np.median(make_attack(name)(oracle, probe, threat).cost))
+
+    closest = cost("brendel_bethge")
+    assert closest < 16 / 255 and cost("fmn") < 1.1 * closest and cost("deepfool") < 3 * closest
