@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxfr.data.builder import inside
 from onnxfr.data.loaders import Request, loader
@@ -86,6 +86,17 @@ class SuiteManifest(_Part):
     licence: str
     pairs: tuple[SuitePair, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _each_pair_once(self) -> Self:
+        """A pair listed twice would count twice in every rate."""
+        seen: set[tuple[str, ...]] = set()
+        for pair in self.pairs:
+            names = {("id", pair.id), ("files", pair.adversarial.file, pair.reference.file)}
+            if names & seen:
+                raise ValueError(f"the pair {pair.id!r} is listed twice")
+            seen |= names
+        return self
+
 
 @loader(
     "suite",
@@ -114,10 +125,12 @@ def open_suite(folder: Path) -> tuple[SuiteManifest, dict[str, Path]]:
     """Return a suite's manifest and where its pictures are, each of them checked."""
     manifest = _read_manifest(folder / MANIFEST)
     files: dict[str, Path] = {}
+    checked: set[tuple[str, str]] = set()
     for pair in manifest.pairs:
         for entry in (pair.clean, pair.adversarial, pair.reference):
-            if entry.file not in files:
+            if (entry.file, entry.sha256) not in checked:
                 files[entry.file] = _checked(folder, entry)
+                checked.add((entry.file, entry.sha256))
     return manifest, files
 
 
@@ -150,6 +163,8 @@ def _checked(folder: Path, entry: SuiteFile) -> Path:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UnsafeFile(f"{entry.file} is a link out of the suite's folder; copy the picture")
     try:
+        if path.exists() and not path.is_file():
+            raise UnsafeFile(f"{entry.file} of the suite {folder} is no regular file")
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise DataError(

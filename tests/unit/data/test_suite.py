@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,22 @@ def test_changed_and_missing_pictures_are_errors(suite: Path) -> None:
         open_pairs(f"suite:{suite}")
 
 
+def test_a_picture_named_twice_must_have_both_digests(suite: Path) -> None:
+    edit(suite, lambda m: m["pairs"][1]["clean"].update(file=m["pairs"][0]["clean"]["file"]))
+    edit(suite, lambda m: m["pairs"][1]["clean"].update(sha256="0" * 64))
+    with pytest.raises(DataError, match="not the picture the suite was made with"):
+        open_suite(suite)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_what_is_no_regular_file_is_not_read(suite: Path) -> None:
+    picture = suite / "dodge" / "00000-clean.png"
+    picture.unlink()
+    os.mkfifo(picture)
+    with pytest.raises(UnsafeFile, match="no regular file"):
+        open_suite(suite)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -117,6 +134,8 @@ def test_changed_and_missing_pictures_are_errors(suite: Path) -> None:
         lambda m: m["pairs"][0].update(goal="steal"),
         lambda m: m["pairs"][0]["clean"].update(sha256="no digest"),
         lambda m: m.update(name="../x"),
+        lambda m: m["pairs"].append(m["pairs"][0]),
+        lambda m: m["pairs"].append({**m["pairs"][0], "id": "another name"}),
     ],
 )
 def test_malformed_manifests_are_errors(
