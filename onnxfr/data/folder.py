@@ -62,21 +62,42 @@ def _interleave(builder: PairBuilder, mated: list[NamePair], non_mated: list[Nam
 
 def _find_people(builder: PairBuilder, root: Path) -> dict[str, list[str]]:
     people: dict[str, list[str]] = {}
+    seen: dict[tuple[int, int], str] = {}
     try:
-        for person in sorted(child for child in root.iterdir() if child.is_dir()):
+        # Links come last: of a file with two names the one where it lies is kept.
+        for person in sorted((c for c in root.iterdir() if c.is_dir()), key=_links_last):
             if person.name.startswith(".") or not _is_text(builder, person.name):
                 continue
-            for path in find_pictures(person):
+            if root.resolve().is_relative_to(person.resolve()):
+                builder.problem(person.name, "a link to a folder that holds all people; left out")
+                continue
+            pictures = find_pictures(person)
+            for path in sorted(pictures, key=_links_last):
                 name = path.relative_to(root).as_posix()
-                if not _is_text(builder, name):
+                if not _is_text(builder, name) or not _is_new(builder, seen, name, path):
                     continue
                 builder.image(ImageSource(name, identity=person.name, path=path))
                 people.setdefault(person.name, []).append(name)
-            if person.name not in people:
+            if not pictures:
                 builder.problem(person.name, "a folder without pictures")
     except OSError as error:
         raise DataError(f"{root}: cannot be listed ({error.strerror or error})") from error
     return people
+
+
+def _links_last(path: Path) -> tuple[bool, Path]:
+    return path.is_symlink(), path
+
+
+def _is_new(builder: PairBuilder, seen: dict[tuple[int, int], str], name: str, path: Path) -> bool:
+    """Tell whether a file is met for the first time; a face is no second picture of itself."""
+    state = path.stat()
+    known = seen.setdefault((state.st_dev, state.st_ino), name)
+    # Some network drives number no files.
+    if known == name or not state.st_ino:
+        return True
+    builder.problem(name, f"the same file as {known}; left out")
+    return False
 
 
 def _is_text(builder: PairBuilder, name: str) -> bool:

@@ -128,6 +128,25 @@ def test_what_begins_with_a_dot_is_no_picture(faces: Path, draw: Draw) -> None:
     assert pairs.problems == ()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_links_make_no_people_and_no_second_pictures(faces: Path, draw: Draw) -> None:
+    elsewhere = draw("others/d/0.png").parent
+    draw("others/d/1.png")
+    (faces / "d").symlink_to(elsewhere)
+    expected = open_pairs(f"folder:{faces}")
+    assert {image.identity for image in expected.images} == set("abcd")
+    (faces / "Aself").symlink_to(".")
+    (faces / "Zparent").symlink_to("..")
+    (faces / "Acopy").symlink_to("a")
+    (faces / "b" / "+.png").symlink_to("0.png")
+    (faces / "c" / "hard.png").hardlink_to(faces / "c" / "3.png")
+    pairs = open_pairs(f"folder:{faces}")
+    assert pairs.pair_ids() == expected.pair_ids()
+    told = [str(problem) for problem in pairs.problems]
+    assert told[0] == "b/+.png: the same file as b/0.png; left out" and len(told) == 2 + 1 + 1 + 4
+    assert sum("holds all people" in line for line in told) == 2
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
 def test_only_regular_files_count_as_pictures(faces: Path) -> None:
     """A pipe named like a picture would be read for ever."""
