@@ -91,10 +91,19 @@ def suites() -> dict[str, Suite]:
 
 
 def expand(spec: RunSpec) -> RunSpec:
-    """Return the specification with its suite's evaluators and settings written out."""
+    """Return the specification with its suite's evaluators and settings written out.
+
+    A protocol is one that a suite follows: any other word would label numbers with a protocol that
+    nobody followed, or miss a rule of the one that was meant.
+    """
+    known = suites()
+    protocols = sorted({suite.protocol for suite in known.values()})
+    if spec.protocol not in protocols:
+        raise UnknownName(
+            f"no protocol is called {spec.protocol!r}; there are {', '.join(protocols)}"
+        )
     if spec.suite is None:
         return spec
-    known = suites()
     if spec.suite not in known:
         raise UnknownName(f"no suite is called {spec.suite!r}; there are {', '.join(known)}")
     return merge(spec, known[spec.suite])

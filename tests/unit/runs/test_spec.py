@@ -172,6 +172,15 @@ def test_a_suite_fills_in_what_the_user_leaves_open(tmp_path: Path) -> None:
         expand(make_spec({**base, "suite": "quik"}, tmp_path))
 
 
+@pytest.mark.parametrize("suite", [{}, {"suite": "quick"}])
+def test_a_protocol_is_one_that_a_suite_follows(tmp_path: Path, suite: dict[str, str]) -> None:
+    base = {"models": ["a"], "data": ["orl"], "evaluators": [{"name": "verification"}], **suite}
+    for known in {each.protocol for each in suites().values()}:
+        assert expand(make_spec({**base, "protocol": known}, tmp_path)).protocol == known
+    with pytest.raises(UnknownName, match=r"'robfrr'; there are .*robfr"):
+        expand(make_spec({**base, "protocol": "robfrr"}, tmp_path))
+
+
 def test_an_evaluator_listed_twice_is_refused(tmp_path: Path) -> None:
     text = GOOD + '\n[[evaluators]]\nname = "toy_hash"\n'
     with pytest.raises(SpecError, match="listed twice"):
