@@ -7,17 +7,19 @@ rounded to 8 bits as a file would hold them, and fitted to each target's size af
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxfr.alignment.templates import TEMPLATES
 from onnxfr.attacks import Attack, make_attack
 from onnxfr.budgets import read_eps, write_eps
 from onnxfr.errors import DataError, OnnxfrWarning, SpecError
 from onnxfr.evaluators.attacked import EOT_SAMPLES, is_randomised
+from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import Games, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
 from onnxfr.models.ensemble import Ensemble, Mode
@@ -193,6 +195,25 @@ def tell_unplayable(games: Games, goal: Goal) -> None:
         OnnxfrWarning,
         stacklevel=3,
     )
+
+
+def check_frames(
+    context: Context, models: Iterable[ModelRef], data: DataRef, *, align: str = "auto"
+) -> None:
+    """Raise where raw pictures would be cut for some models in another frame than for others."""
+    if not needs_alignment(context.pairs(data), align):
+        return
+    frames: dict[tuple[object, ...], str] = {}
+    for card in map(context.card, models):
+        size = f"{card.input_height}x{card.input_width}"
+        frame = TEMPLATES.get(card.template).frame(card.input_size)
+        frames.setdefault(frame, f"{card.template} at {size}")
+    if len(frames) > 1:
+        raise SpecError(
+            f"these models want faces aligned to {' and '.join(sorted(frames.values()))}, and a "
+            "crop attacked in one frame is no crop of another; align the pictures once "
+            "(onnxfr align) and give aligned=yes"
+        )
 
 
 def check_budget(norm: Norm, eps: float) -> None:

@@ -31,6 +31,7 @@ from onnxfr.evaluators.attacked import check_needs, games_for
 from onnxfr.evaluators.crafting import (
     Surrogate,
     check_budget,
+    check_frames,
     craft,
     embed_all,
     fooled,
@@ -113,6 +114,7 @@ def make_suite(
     check_needs((attack,), order.landmarks)
     members = [context.identify(name) for name in dict.fromkeys(order.models)]
     data = context.describe(order.data, seed=order.seed)
+    check_frames(context, members, data, align=order.align)
     drawn = {goal: _drawn(context.pairs(data), goal, order) for goal in order.goals}
     surrogate = make_surrogate(
         context, members, order.mode, data, order.threshold, align=order.align

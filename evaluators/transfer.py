@@ -20,8 +20,13 @@ from onnxfr.budgets import write_eps
 from onnxfr.errors import DataError, SpecError
 from onnxfr.evaluators.attacked import check_needs, games_for, needs_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crafting import check_budget, craft, make_surrogate, transfer_attack
-from onnxfr.evaluators.faces import needs_alignment
+from onnxfr.evaluators.crafting import (
+    check_budget,
+    check_frames,
+    craft,
+    make_surrogate,
+    transfer_attack,
+)
 from onnxfr.evaluators.games import block_rows, blocks_of, planned_rule
 from onnxfr.evaluators.surrogates import Source, make_sources
 from onnxfr.evaluators.transfer_records import COLUMNS, Batch
@@ -73,7 +78,8 @@ class Transfer(Evaluator):
         check_needs(attacks.values(), self.landmarks)
         cells: list[Cell] = []
         for data in context.data:
-            self._check_templates(context, data, sources)
+            involved = dict.fromkeys(m for s in sources for m in (*s.members, *s.targets))
+            check_frames(context.context, involved, data, align=self.align)
             for source in sources:
                 for name, attack in attacks.items():
                     cells.extend(self._cells(context, data, source, name, attack))
@@ -186,15 +192,3 @@ class Transfer(Evaluator):
                 "transfer attacks; add a surrogate that has one"
             )
         return able
-
-    def _check_templates(self, plan: PlanContext, data: DataRef, sources: Sequence[Source]) -> None:
-        if not needs_alignment(plan.context.pairs(data), self.align):
-            return
-        involved = {model for source in sources for model in (*source.members, *source.targets)}
-        templates = {plan.context.model(model).card.template for model in involved}
-        if len(templates) > 1:
-            raise SpecError(
-                f"these models want faces aligned to {' and '.join(sorted(templates))}, and a crop "
-                "attacked in one template is no crop of another; align the pictures once "
-                "(onnxfr align) and give aligned=yes"
-            )

@@ -58,6 +58,17 @@ class Template:
             )
         return self.rule(check_size(size or self.size))
 
+    def frame(self, size: Size) -> tuple[object, ...]:
+        """Return what two sizes share if crops of one, matched in height, are crops of the other.
+
+        Not all sizes of a template do: InsightFace's squares of 128 show more around the face.
+        """
+        if self.rule is None:
+            return (self.name,)
+        height, width = size
+        places = (self.points(size) - (width / 2, 0.0)) / height
+        return self.name, *np.round(places, 3).flatten().tolist()
+
 
 TEMPLATES: Registry[Template] = Registry("template")
 

@@ -112,3 +112,12 @@ def test_impossible_requests_are_named() -> None:
         check_size((4, 112))
     with pytest.raises(UnknownName, match="arcface"):
         TEMPLATES.get("arcfac")
+
+
+def test_sizes_share_a_frame_where_one_crop_is_the_other_resized_or_cut() -> None:
+    arcface, dlib = TEMPLATES.get("arcface"), TEMPLATES.get("dlib")
+    common = arcface.frame((112, 112))
+    assert all(arcface.frame(size) == common for size in ((112, 96), (160, 160), (250, 250)))
+    assert arcface.frame((128, 128)) == arcface.frame((256, 256)) != common
+    assert dlib.frame((150, 150)) == dlib.frame((224, 224)) != common
+    assert TEMPLATES.get("whole").frame((112, 112)) == ("whole",)

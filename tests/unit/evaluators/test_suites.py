@@ -162,6 +162,14 @@ def test_pairs_that_cannot_be_used_are_told(tmp_path: Path, order: SuiteOrder) -
         make_suite(Context(tmp_path / "cache"), broken, tmp_path / "none")
 
 
+def test_surrogates_of_raw_pictures_share_one_frame(tmp_path: Path, order: SuiteOrder) -> None:
+    wider = make_model(tmp_path / "wider", size=128)
+    mixed = replace(order, models=(*order.models, str(wider)), align="yes")
+    with pytest.raises(SpecError, match="arcface at 112x112 and arcface at 128x128"):
+        make_suite(Context(tmp_path / "cache"), mixed, tmp_path / "some")
+    assert not (tmp_path / "some").exists()
+
+
 def test_a_suite_of_one_goal_has_no_false_matches_to_measure(
     tmp_path: Path, order: SuiteOrder, toy_model: Path
 ) -> None:

@@ -164,6 +164,16 @@ def test_what_cannot_be_planned_is_refused_before_any_work(
         records(tmp_path, [toy_model], toy_faces, **params)
 
 
+def test_raw_pictures_are_refused_where_crops_of_one_model_are_none_of_another(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    wider = make_model(tmp_path / "wider", size=128)
+    words = r"aligned to arcface at 112x112 and arcface at 128x128.*aligned=yes"
+    with pytest.raises(SpecError, match=words):
+        records(tmp_path, [toy_model, wider], toy_faces, align="yes")
+    assert len(records(tmp_path, [toy_model, wider], toy_faces, align="no"))
+
+
 def row(attack: str, source: str, target: str, pair: int, won: bool) -> dict[str, Any]:
     return {
         "data": "d",
