@@ -1,15 +1,19 @@
 """Bounds the time until an answer begins.
 
 httpx bounds the silence before each byte only: a head that drips could go on for weeks, and its
-question with it. It has no option for more, so the connections it opens are wrapped.
+question with it. It has no option for more, so the connections it opens are wrapped, by names that
+are httpx's own business (as they are in 0.27 and 0.28): where they are gone, only silence is bound.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 class Overdue(Exception):
@@ -41,10 +45,12 @@ class Deadline(threading.local):
 def bound_heads(client: Any, seconds: float) -> Deadline:
     """Let every connection of an httpx client, through proxies too, keep a deadline."""
     deadline = Deadline(seconds)
-    for transport in (client._transport, *client._mounts.values()):
-        if transport is not None:
-            pool = transport._pool
+    try:
+        transports = (client._transport, *client._mounts.values())
+        for pool in [each._pool for each in transports if each is not None]:
             pool._network_backend = _Network(pool._network_backend, deadline)
+    except AttributeError as gone:
+        log.warning("answers that begin byte by byte are waited for without end: %s", gone)
     return deadline
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from onnxfr.models.remote.adapter import Adapter, parse_adapter
+from onnxfr.models.remote.model import RemoteModel
+from onnxfr.models.remote.reading import Verdict
 from onnxfr.types import Images
 
 KEY = "TOY_SERVICE_KEY"
@@ -109,3 +111,8 @@ def adapter_of(*urls: str, pace: str = "", answer: str = "", captures: str = "m"
 def pictures(count: int) -> Images:
     """Return pictures that all differ."""
     return np.random.default_rng(0).random((count, 3, 8, 8)).astype(np.float32)
+
+
+def ask(model: RemoteModel, count: int = 1, **how: Any) -> list[Verdict | None]:
+    """Ask about so many pictures, each beside itself."""
+    return model.verdicts(pictures(count), pictures(count), **how)
