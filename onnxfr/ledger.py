@@ -170,10 +170,17 @@ class Ledger:
 
 
 class Standing:
-    """What the books say about some rows: the part of a window on a game that only reads."""
+    """What the books say about some rows: the part of a window on a game that asks nobody."""
 
     _ledger: Ledger
     _rows: Rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def mark_ended(self, rows: Rows | int, ended: bool = True) -> None:
+        """Note that an attack has nothing more to ask about some rows, or begins to ask."""
+        self._ledger.ended[self._rows[rows]] = ended
 
     @property
     def queries(self) -> NDArray[np.int64]:

@@ -103,9 +103,6 @@ class Oracle(Standing):
             self._members, self._thresholds = self._answers.members, self._answers.thresholds
             self._torch_references = [self.tensor(each) for each in self._answers.references]
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def part(
         self, rows: Rows, *, access: Access | None = None, recording: bool | None = None
     ) -> Oracle:
@@ -141,10 +138,6 @@ class Oracle(Standing):
     def tensor(self, array: NDArray[np.floating]) -> torch.Tensor:
         """Return a copy of an array in the number type and place of gradients."""
         return torch.tensor(array, dtype=self.dtype, device=self.device)
-
-    def mark_ended(self, rows: Rows | int, ended: bool = True) -> None:
-        """Note that an attack has nothing more to ask about some rows, or begins to ask."""
-        self._ledger.ended[self._rows[rows]] = ended
 
     def decide(self, x: Images | torch.Tensor, rows: Rows | None = None) -> NDArray[np.bool_]:
         """Ask for yes or no: whether the attacker has won with each picture."""
