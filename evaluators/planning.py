@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
+from onnxfr.data.placement import placement_warning
 from onnxfr.errors import SpecError, UnknownName, naming
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Result
 from onnxfr.models.certificate import read_certificate
@@ -29,6 +31,8 @@ from onnxfr.runs.work import Report
 
 if TYPE_CHECKING:
     from onnxfr.models.wrapper import FRModel
+
+log = logging.getLogger(__name__)
 
 SOURCES = ("onnxfr", "onnxfr.evaluators")
 """Packages whose sources decide the numbers of a cell."""
@@ -201,11 +205,23 @@ def manifest_of(plan: Plan, context: Context) -> dict[str, Any]:
             entry.spec: [str(problem) for problem in context.pairs(entry).problems]
             for entry in plan.data
         },
+        "placement": _placement(plan, context),
         "evaluators": [
             {"name": each.name, "version": each.version, "params": _params(each)}
             for each in plan.evaluators
         ],
     }
+
+
+def _placement(plan: Plan, context: Context) -> dict[str, str]:
+    """Return what to say, loudly, of data sets whose crops hold the faces in the wrong place."""
+    if all(_params(each).get("align") == "yes" for each in plan.evaluators):
+        return {}
+    found = {entry.spec: placement_warning(context.pairs(entry)) for entry in plan.data}
+    told = {spec: warning for spec, warning in found.items() if warning}
+    for warning in told.values():
+        log.warning("%s", warning)
+    return told
 
 
 def _certificate(model: FRModel) -> dict[str, Any] | None:

@@ -80,6 +80,10 @@ class Content:
             if number
         ]
 
+    def misplaced(self) -> list[Verdict]:
+        """Say whose crops hold the faces beside their place: that touches every number."""
+        return [Verdict("caution", each) for each in self.manifest.get("placement", {}).values()]
+
     def sections(self) -> list[tuple[str, Section, View]]:
         """Return the evaluators that have a section of their own, in reading order."""
         known = [
@@ -119,7 +123,7 @@ def page(content: Content) -> str:
             tested=_tested(manifest),
             verdicts=content.verdicts(),
             failed=sorted(content.failed.values()),
-            gaps=content.gaps(),
+            gaps=[*content.misplaced(), *content.gaps()],
             certificates=[_certificate(model) for model in manifest["models"]],
             headlines=list(headlines.items()),
             several=len(manifest["models"]) > 1 or len(manifest["data"]) > 1,

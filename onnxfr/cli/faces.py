@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,17 @@ import numpy as np
 from onnxfr.alignment.aligner import Aligner
 from onnxfr.data.images import to_images
 from onnxfr.data.pairs import PairSet, Problem, open_pairs
+from onnxfr.data.placement import misplaced
 from onnxfr.data.stream import read_all
 from onnxfr.errors import DataError
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.models.preprocessing_probe import LabelledPairs
 from onnxfr.types import Images, Pixels
+
+log = logging.getLogger(__name__)
+
+_PLACED = 200
+"""So many faces tell where all sit."""
 
 
 def labelled_pairs(spec: str, *, most: int, seed: int = 0) -> LabelledPairs:
@@ -55,6 +62,9 @@ def _read(pairs: PairSet) -> tuple[PairSet, Images]:
             f"the pictures of {pairs.name} have {len(sizes)} different sizes; align them first: "
             "onnxfr align IN OUT"
         )
+    warning = None if aligner else misplaced(pairs.name, list(good.values())[:_PLACED])
+    if warning:
+        log.warning("%s", warning)
     kept = np.asarray(sorted(good), dtype=np.intp)
     usable = np.isin(pairs.left, kept) & np.isin(pairs.right, kept)
     if not usable.any():

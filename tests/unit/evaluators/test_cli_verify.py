@@ -218,3 +218,20 @@ def test_an_incomplete_run_is_compared_with_a_word_but_not_judged(
     with pytest.raises(MetricError, match="in run B, 1 of 2 planned cells have no records") as bad:
         _run("compare", toy_run, broken, "--fail-if", "accuracy < 0.01")
     assert bad.value.exit_code == 2
+
+
+@pytest.mark.parametrize("align", ["no", "yes"])
+def test_crops_with_faces_beside_the_middle_are_told_unless_aligned_anew(
+    align: str,
+    tmp_path: Path,
+    toy_model: Path,
+    shared_data: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    words = ("--pairs", 40, "--align", align, "-o", tmp_path / "run")
+    _run("verify", toy_model, "--data", f"lfw:{shared_data / 'lfw_112'}", *words)
+    told = list(RunStore(tmp_path / "run").manifest()["placement"].values())
+    assert [
+        record.message for record in caplog.records if "of the middle" in record.message
+    ] == told
+    assert len(told) == (align == "no")

@@ -184,6 +184,12 @@ def test_failures_and_gaps_are_said_first(content: Content) -> None:
     assert "no such &lt;file&gt;" in html
 
 
+def test_faces_beside_their_place_are_told_on_the_first_screen(content: Content) -> None:
+    manifest = {**content.manifest, "placement": {"lfw:x": "The faces sit <left>."}}
+    html = page(replace(content, manifest=manifest))
+    assert "The faces sit &lt;left&gt;." in html[: html.index('id="certificate"')]
+
+
 def test_a_run_without_records_still_gives_a_page(content: Content) -> None:
     html = page(replace(content, views={}))
     assert "There are no records to judge yet." in html
