@@ -29,7 +29,7 @@ from onnxfr.probe import Probe, as_jpeg, round8, to_array
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Goal, Images
 
-__all__ = ["LOST", "SLACK", "BudgetExhausted", "FeatureHook", "Improvement", "Oracle"]
+__all__ = ["LOST", "SLACK", "BudgetExhausted", "FeatureHook", "Improvement", "Oracle", "Starts"]
 
 Rows = NDArray[np.intp]
 View = Callable[[torch.Tensor, Rows], torch.Tensor]

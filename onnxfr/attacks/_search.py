@@ -21,8 +21,7 @@ from onnxfr.attacks.base import Attack, register
 from onnxfr.attacks.composition import make_attack
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.errors import SpecError
-from onnxfr.ledger import Starts
-from onnxfr.oracle import Oracle
+from onnxfr.oracle import Oracle, Starts
 from onnxfr.probe import Probe
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat

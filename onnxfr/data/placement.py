@@ -35,7 +35,7 @@ def off_middle(pictures: list[Pixels]) -> float | None:
         return None
     small = [cv2.resize(each, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for each in pictures]
     mean = np.mean([each.astype(np.float32).mean(2) for each in small], axis=0)
-    wide = cv2.resize(mean, (2 * _SIDE, _SIDE))[_ROWS]
+    wide = np.asarray(cv2.resize(mean, (2 * _SIDE, _SIDE))[_ROWS], dtype=np.float32)
     axes = range(_SIDE - _REACH, _SIDE + _REACH + 1)
     alike = [_symmetry(wide[:, axis - _HALF : axis + _HALF]) for axis in axes]
     best = int(np.argmax(alike))
