@@ -99,7 +99,7 @@ class Content:
 
     def verdicts(self) -> list[Verdict]:
         """Return every verdict once: problems first, otherwise in the order of sections."""
-        found: dict[tuple[str, str], Verdict] = {}
+        found = {("", verdict.sentence): verdict for verdict in self.misplaced()}
         for name, section, view in self.sections():
             for verdict in section.verdicts(view):
                 key = (verdict.model, verdict.sentence)
@@ -123,7 +123,7 @@ def page(content: Content) -> str:
             tested=_tested(manifest),
             verdicts=content.verdicts(),
             failed=sorted(content.failed.values()),
-            gaps=[*content.misplaced(), *content.gaps()],
+            gaps=content.gaps(),
             certificates=[_certificate(model) for model in manifest["models"]],
             headlines=list(headlines.items()),
             several=len(manifest["models"]) > 1 or len(manifest["data"]) > 1,

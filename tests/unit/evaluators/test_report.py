@@ -187,7 +187,9 @@ def test_failures_and_gaps_are_said_first(content: Content) -> None:
 def test_faces_beside_their_place_are_told_on_the_first_screen(content: Content) -> None:
     manifest = {**content.manifest, "placement": {"lfw:x": "The faces sit <left>."}}
     html = page(replace(content, manifest=manifest))
-    assert "The faces sit &lt;left&gt;." in html[: html.index('id="certificate"')]
+    first = html[: html.index('id="certificate"')]
+    assert "The faces sit &lt;left&gt;." in first and "no records to judge" not in first
+    assert "no records to judge" in page(replace(content, manifest=manifest, views={}))
 
 
 def test_a_run_without_records_still_gives_a_page(content: Content) -> None:
