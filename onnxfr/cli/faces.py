@@ -19,9 +19,6 @@ from onnxfr.types import Images, Pixels
 
 log = logging.getLogger(__name__)
 
-_PLACED = 200
-"""So many faces tell where all sit."""
-
 
 def labelled_pairs(spec: str, *, most: int, seed: int = 0) -> LabelledPairs:
     """Return a balanced, shuffled selection of a data set's pairs with their pictures."""
@@ -62,7 +59,7 @@ def _read(pairs: PairSet) -> tuple[PairSet, Images]:
             f"the pictures of {pairs.name} have {len(sizes)} different sizes; align them first: "
             "onnxfr align IN OUT"
         )
-    warning = None if aligner else misplaced(pairs.name, list(good.values())[:_PLACED])
+    warning = None if aligner else misplaced(pairs.name, list(good.values()))
     if warning:
         log.warning("%s", warning)
     kept = np.asarray(sorted(good), dtype=np.intp)

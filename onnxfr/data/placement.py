@@ -53,7 +53,7 @@ def placement_warning(pairs: PairSet) -> str | None:
 
 def misplaced(name: str, crops: list[Pixels]) -> str | None:
     """Return what is wrong with the place of the faces in crops, if anything is."""
-    off = off_middle(crops)
+    off = off_middle(crops[:: 1 + len(crops) // _FACES])
     if off is None or abs(off) <= _TOLERATED:
         return None
     width = crops[0].shape[1]
