@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from onnxfr.data.builder import PairBuilder
 from onnxfr.data.drawing import NamePair, draw_genuine, draw_impostor
@@ -11,6 +12,8 @@ from onnxfr.data.images import find_pictures
 from onnxfr.data.loaders import Request, loader
 from onnxfr.data.pairs import ImageSource, PairSet
 from onnxfr.errors import DataError
+
+log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 3000
 _FOLDS = 10
@@ -82,7 +85,24 @@ def _find_people(builder: PairBuilder, root: Path) -> dict[str, list[str]]:
                 builder.problem(person.name, "a folder without pictures")
     except OSError as error:
         raise DataError(f"{root}: cannot be listed ({error.strerror or error})") from error
+    _doubt_people(people)
     return people
+
+
+def _doubt_people(people: dict[str, list[str]]) -> None:
+    """Warn where the folders look like parts of a data set (test, gallery) that hold the people.
+
+    A person may have folders, one for each session: only who has more of them than there are people
+    is in doubt.
+    """
+    for person, names in people.items():
+        parts = {PurePosixPath(name).parts[1] for name in names if name.count("/") > 1}
+        if len(parts) > len(people):
+            log.warning(
+                "%s is taken for one person, though it holds %d folders with pictures and there "
+                "are only %d such people; if its folders are people, give the place of these",
+                *(person, len(parts), len(people)),
+            )
 
 
 def _links_last(path: Path) -> tuple[bool, Path]:

@@ -172,3 +172,17 @@ def test_names_that_are_no_text_are_left_out_and_told(faces: Path) -> None:
     ]
     with pytest.raises(DataError, match="not UTF-8"):
         open_pairs(f"folder:{faces}", strict=True)
+
+
+def test_parts_of_a_data_set_taken_for_people_are_doubted(
+    tmp_path: Path, draw: Draw, caplog: pytest.LogCaptureFixture
+) -> None:
+    for part in ("test", "gallery"):
+        for person in "abc":
+            draw(f"split/{part}/{person}/0.png")
+            draw(f"sessions/{person}/{part}/0.png")
+    open_pairs(f"folder:{tmp_path / 'sessions'}")
+    assert not caplog.records
+    open_pairs(f"folder:{tmp_path / 'split'}")
+    assert sorted(record.message.split()[0] for record in caplog.records) == ["gallery", "test"]
+    assert "holds 3 folders with pictures and there are only 2" in caplog.text
