@@ -143,9 +143,16 @@ def enlarge(small: Picture, shape: Shape, out: Picture | None = None) -> Picture
     return found
 
 
+def mix(left: Picture, share: float, right: Picture, other: float, out: Picture) -> Picture:
+    """Put ``share * left + other * right`` into ``out``, which may be one of them, in one pass."""
+    cv2.addWeighted(left.reshape(-1), share, right.reshape(-1), other, 0.0, dst=out.reshape(-1))
+    return out
+
+
 def tile(small: Picture, shape: Shape) -> Picture:
     """Return a small picture enlarged to a shape, each of its values one tile."""
-    for axis in (1, 2):
+    # Columns first: then the larger of both passes copies whole rows.
+    for axis in (2, 1):
         places = np.arange(shape[axis]) * small.shape[axis] // shape[axis]
         small = np.take(small, places, axis=axis)
     return small

@@ -51,7 +51,7 @@ class CGBA(DecisionAttack):
         for step in range(1, self.steps + 1):
             samples = int(self.samples * np.sqrt(step))
             normal = yield from estimate_normal(game, source, point, self.radius, samples)
-            circle = Circle(game, point, normal)
+            circle = Circle(game, point).bulge(normal)
             precision = precision_of(game, point, self.radius, source)
             share = yield from bisect(circle.at_share, precision, near=1 / 8)
             if share < 1:

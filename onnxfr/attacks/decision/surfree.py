@@ -49,12 +49,11 @@ class SurFree(DecisionAttack):
             return
         source = Cosine(game.clean.shape, self.share, ternary=True)
         source.weights = np.tanh(np.abs(source.waves(game.clean)))
-        angle = np.deg2rad(self.angle)
+        angle, circle = np.deg2rad(self.angle), Circle(game, point)
         for _ in range(self.steps):
-            circle = Circle(game, point, source.draw(game.random, 1)[0])
-            turn = yield from _turn(circle, angle)
+            turn = yield from _turn(circle.bulge(source.raw(game.random, 1)[0]), angle)
             if turn:
-                point = circle.at(turn)
+                circle = Circle(game, circle.at(turn))
             angle = min(angle / self.adaptation if turn else angle * self.adaptation, np.pi / 4)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
-from onnxfr.attacks.decision._directions import tile
+from onnxfr.attacks.decision._directions import mix, tile
 from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
 
 _GREY = 1 / 255
@@ -56,7 +56,8 @@ class Bandits(ScoreAttack):
             sides = [prior + sign * np.float32(self.explore) * noise for sign in (1, -1)]
             asked = np.empty((2, *x.shape), dtype=np.float32)
             for probe, side in zip(asked, sides, strict=True):
-                np.add(_even(tile(side, x.shape), reach), x, out=probe)
+                along = tile(side, x.shape)
+                mix(along, reach / max(_mean_square_root(along), 1e-20), x, 1.0, out=probe)
             margins = yield np.clip(asked, 0, 1, out=asked)
             # On its own, for it says nothing about a probe that gets no verdict.
             yield x[None]
@@ -75,8 +76,5 @@ class Bandits(ScoreAttack):
         return np.asarray(2 * up / (up + down) - 1, dtype=np.float32)
 
 
-def _even(direction: Picture, size: float) -> Picture:
-    """Scale a direction in place to a root mean square of ``size``."""
-    present = np.sqrt(np.vdot(direction, direction) / direction.size)
-    direction *= np.float32(size / max(float(present), 1e-20))
-    return direction
+def _mean_square_root(direction: Picture) -> float:
+    return float(np.sqrt(np.vdot(direction, direction) / direction.size))

@@ -137,7 +137,7 @@ def test_the_tangent_point_touches_the_half_ball(ratio: float) -> None:
 def test_every_point_of_the_circle_is_closer() -> None:
     game = flat_game()
     point = game.clean + np.float32(0.01) * White(SHAPE).draw(game.random, 1)[0]
-    circle = Circle(game, point, White(SHAPE).draw(game.random, 1)[0])
+    circle = Circle(game, point).bulge(White(SHAPE).draw(game.random, 1)[0])
     np.testing.assert_allclose(circle.at(0.0), point, atol=1e-6)
     np.testing.assert_allclose(circle.at_share(0.0), game.clean, atol=1e-6)
     for angle in (0.2, 0.7, 1.3):
