@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from _attack_world import World
 from _peer_attacks import (
+    Peer,
     TwoLogits,
     art_pgd,
     foolbox_attack,
@@ -26,6 +27,7 @@ from _peer_attacks import (
 )
 
 from onnxfr.attacks import make_attack
+from onnxfr.probe import round8
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Goal
@@ -80,7 +82,8 @@ def steps_and_peers(world: World, rounds: int) -> None:
     """Time twenty gradients bare, ours with and without the judge, and the peers' PGD.
 
     Nobody is timed embedding the references. The judge's own work is the onnxruntime passes before
-    the attack, after it and after rounding to 8 bits; of the peers only Foolbox looks again.
+    the attack, after it and after rounding to 8 bits; of the peers only Foolbox looks again. So
+    every peer is timed twice: as it is, and with the passes that make its pictures a verdict.
     """
     probe, threat = world.probe, Threat(norm="linf", eps=EPS)
     assert probe.references is not None
@@ -96,8 +99,18 @@ def steps_and_peers(world: World, rounds: int) -> None:
         oracle = world.oracle(ours, threat)
         return pgd.run(oracle, ours, threat, RowRng(0, ours.ids, "speed"))
 
-    def peer(make: Callable[[TwoLogits], Callable[[], object]]) -> Callable[[], object]:
+    def peer(make: Callable[[TwoLogits], Peer]) -> Peer:
         return make(TwoLogits(world.model, probe, world.goal, world.threshold))
+
+    def judged(run: Peer) -> Callable[[], object]:
+        def looked() -> None:
+            oracle = world.oracle(ours, threat)
+            oracle.verify(ours.images)
+            made = run()
+            oracle.verify(made)
+            oracle.verify(round8(made))
+
+        return looked
 
     runs: dict[str, Callable[[], object]] = {
         "our PGD, loop": loop,
@@ -110,7 +123,8 @@ def steps_and_peers(world: World, rounds: int) -> None:
         "ART PGD": lambda logits: art_pgd(logits, probe, threat, STEPS),
     }.items():
         try:
-            runs[name] = peer(make)
+            runs[name] = plain = peer(make)
+            runs[f"{name}, judged"] = judged(plain)
         except ImportError as missing:
             print(f"{name}: not here ({missing})")
     print(
@@ -119,7 +133,7 @@ def steps_and_peers(world: World, rounds: int) -> None:
     )
     for name, ratios in against(bare_loop(world), runs, rounds).items():
         low, middle, high = np.percentile(ratios, [25, 50, 75])
-        print(f"  {name:22} {middle:.3f}  ({low:.3f} – {high:.3f})")
+        print(f"  {name:24} {middle:.3f}  ({low:.3f} – {high:.3f})")
 
 
 def search_saving(world: World, pairs: int) -> None:
