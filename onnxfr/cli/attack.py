@@ -77,11 +77,11 @@ def attack(
         threshold=limit,
         seed=seed,
     )
-    with explained(output):
+    with explained(output, kept=""):
         output.mkdir(parents=True, exist_ok=True)
     fought = fight(loaded, probe, how, rules)
-    with explained(output):
-        files = _write(output, probe, fought.result.images)
+    judged = rules.threat.as_file(probe.images, fought.result.images)
+    files = _write(output, probe, judged)
     answer = _answer(fought, loaded.card.name, how.label, cosine) | {"files": files}
     typer.echo(json.dumps(answer, indent=1) if as_json else _tell(answer))
 
@@ -132,10 +132,13 @@ def _aligned(model: OnnxModel, path: Path, pixels: Pixels) -> Pixels:
 
 
 def _fitted(pixels: Pixels, size: tuple[int, int]) -> Images:
+    import numpy as np
+
     from onnxfr.data.images import to_images
     from onnxfr.models.geometry import fit_array
 
-    return fit_array(to_images([pixels]), size)
+    # Interpolation may leave [0, 1] by a rounding error, which a probe would refuse.
+    return np.clip(fit_array(to_images([pixels]), size), 0.0, 1.0)
 
 
 def _references(probe: Probe) -> Images:
@@ -162,9 +165,11 @@ def _with_needs(probe: Probe, how: Any, landmarks: str) -> Probe:
 
 
 def _write(folder: Path, probe: Probe, images: Images) -> dict[str, str]:
+    """Write the pictures the judge has seen, rounded as he had them; no file is left half."""
     import numpy as np
 
     from onnxfr.evaluators.pictures import png, to_pixels
+    from onnxfr.runs.files import write_atomically
 
     change = images[0] - probe.images[0]
     gain = 0.5 / max(float(np.abs(change).max()), 1e-6)
@@ -177,7 +182,7 @@ def _write(folder: Path, probe: Probe, images: Images) -> dict[str, str]:
     files = {}
     for name, picture in pictures.items():
         place = folder / f"{name}.png"
-        place.write_bytes(png(to_pixels(picture)))
+        write_atomically(place, png(to_pixels(picture)), kept="")
         files[name] = str(place)
     return files
 

@@ -18,9 +18,12 @@ TEMPORARY = ".tmp-"
 """How names of unfinished files start; whoever owns the folder may delete them."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+_KEPT = ", finished cells are kept"
+
+
+def write_atomically(path: Path, data: bytes, *, kept: str = _KEPT) -> None:
     """Write under a temporary name, flush to the disk, rename, flush the folder."""
-    with explained(path):
+    with explained(path, kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(6)}")
         try:
@@ -78,7 +81,7 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def explained(path: Path, kept: str = ", finished cells are kept") -> Iterator[None]:
+def explained(path: Path, kept: str = _KEPT) -> Iterator[None]:
     """Turn an operating-system error about ``path`` into a StoreError that says what to do."""
     try:
         yield

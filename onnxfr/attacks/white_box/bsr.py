@@ -40,7 +40,8 @@ class Shuffled(View):
         return see
 
     def _one(self, picture: torch.Tensor, draws: NDArray[np.float64]) -> torch.Tensor:
-        first = 2 + int(draws[0, 2, 0] < 0.5)
+        # An angle of the blocks, which are not turned: what orders pieces must not choose the axis.
+        first = 2 + int(draws[1, 1, 0] < 0.5)
         second = 5 - first
         strips = self._shuffle(picture, draws[0], first)
         angles = (draws[0, 1] * 2 - 1) * np.deg2rad(self.angle)

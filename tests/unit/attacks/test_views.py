@@ -135,6 +135,18 @@ def test_bsr_without_rotation_moves_pixels_only() -> None:
     torch.testing.assert_close(out.flatten(1).sort()[0], clean.flatten(1).sort()[0])
 
 
+def test_bsr_shuffles_as_often_in_either_direction() -> None:
+    rows, columns = torch.meshgrid(torch.arange(6.0), torch.arange(6.0), indexing="ij")
+    picture = torch.stack([rows, columns, rows])[None]
+    view, moved = Shuffled(1, 3, 0.0), []
+    for draw in np.random.default_rng(0).random((800, 4, 3, 3)):
+        draw[1:, 2] = 0.1, 0.2, 0.3  # the blocks of each strip stay in order
+        change = (view._one(picture, draw) - picture).abs()[0, :2].amax((1, 2))
+        moved.append((change > 0.5).tolist())
+    # One order of three strips in six is the one they had, and the direction is a coin's.
+    np.testing.assert_allclose(np.mean(moved, axis=0), 5 / 12, atol=0.045)
+
+
 def test_cuts_are_a_partition_with_no_empty_piece() -> None:
     random = np.random.default_rng(0)
     for _ in range(200):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import cv2
@@ -46,6 +48,50 @@ def test_a_pair_is_attacked_and_the_pictures_prove_it(
         assert again == pytest.approx(answer["similarity_8bit"], abs=1e-4)
         assert (again > limit) == (goal == "impersonate")
     assert set(answer["files"]) == {"clean", "adversarial", "difference", "reference"}
+
+
+@pytest.mark.parametrize("budget", [("2.5/255",), ("1.2/255", "--norm", "l2")])
+def test_the_file_is_the_picture_that_was_judged(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, budget: tuple[str, ...]
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    words = ["--model", toy_model, "--threshold", 0.99, "-o", tmp_path, "--json"]
+    answer = json.loads(_run(*pair, *words, "--eps", *budget))
+    made, clean, other = (
+        decode(path.read_bytes(), "made")
+        for path in (Path(answer["files"]["adversarial"]), *pair)
+    )
+    change = made.astype(float) - clean
+    assert np.abs(change).max() <= 2 if answer["norm"] == "linf" else True
+    assert np.sqrt(np.square(change).mean()) <= 255 * answer["eps"]
+    again = load_model(toy_model).similarity(to_images([made]), to_images([other]))[0]
+    assert float(again) == pytest.approx(answer["similarity_8bit"], abs=1e-6)
+
+
+def test_a_crop_that_interpolation_brightens_past_white_is_attacked(
+    tmp_path: Path, toy_model: Path
+) -> None:
+    white = tmp_path / "white.png"
+    cv2.imwrite(str(white), np.full((197, 197, 3), 255, np.uint8))
+    words = ("--model", toy_model, "--threshold", 0.99, "--align", "no", "-o", tmp_path / "out")
+    assert json.loads(_run(white, white, *words, "--json"))["won_clean"] in (True, False)
+
+
+def test_a_disk_that_fills_leaves_the_pictures_that_were_there(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    words = (*pair, "--model", toy_model, "--threshold", 0.99, "-o", tmp_path)
+    _run(*words)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="disk is full; free some space and run again$"):
+        _run(*words, "--eps", "1/255")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_words_for_people_and_errors(tmp_path: Path, toy_model: Path, toy_faces: Path) -> None:
