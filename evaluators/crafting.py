@@ -1,7 +1,7 @@
 """Adversarial pictures made with surrogates, and what another model makes of them.
 
-Shared by the transfer evaluator and by suites. Pictures are made at the first surrogate's size,
-rounded to 8 bits as a file would hold them, and fitted to each target's size afterwards.
+Shared by the transfer evaluator and by suites. Pictures are made at the size of the surrogate that
+sees most of a face, rounded to 8 bits as a file would hold them, and fitted to each target's size afterwards.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onnxfr.evaluators.attacked import EOT_SAMPLES, is_randomised
 from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import Games, clean_threshold
 from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.card import Card
 from onnxfr.models.ensemble import Ensemble, Mode
 from onnxfr.models.wrapper import FRModel
 from onnxfr.oracle import Oracle
@@ -195,6 +196,16 @@ def tell_unplayable(games: Games, goal: Goal) -> None:
         OnnxfrWarning,
         stacklevel=3,
     )
+
+
+def widest(cards: Iterable[Card]) -> int:
+    """Return which of some models decides the crops that are attacked: the one that sees most.
+
+    Narrower models cut columns from its crops; wider ones would see black borders beside theirs.
+    The order in which models are named decides nothing, unless all they take is the same.
+    """
+    sizes = [(card.input_width / card.input_height, card.input_height) for card in cards]
+    return sizes.index(max(sizes))
 
 
 def check_frames(

@@ -39,6 +39,7 @@ from onnxfr.evaluators.crafting import (
     parse_budget,
     tell_unplayable,
     transfer_attack,
+    widest,
 )
 from onnxfr.evaluators.games import Games, check_rule, clean_threshold, rows_of
 from onnxfr.evaluators.pictures import png, to_pixels
@@ -113,6 +114,7 @@ def make_suite(
     threat, attack = Threat(norm=norm, eps=eps), transfer_attack(order.attack, order.steps)
     check_needs((attack,), order.landmarks)
     members = [context.identify(name) for name in dict.fromkeys(order.models)]
+    frame = members[widest(map(context.card, members))]
     data = context.describe(order.data, seed=order.seed)
     check_frames(context, members, data, align=order.align)
     drawn = {goal: _drawn(context.pairs(data), goal, order) for goal in order.goals}
@@ -124,7 +126,7 @@ def make_suite(
         for goal, rows in drawn.items():
             games = games_for(
                 context,
-                members[0],
+                frame,
                 data,
                 rows,
                 attack,
@@ -139,7 +141,7 @@ def make_suite(
             made = threat.as_file(games.probe.images, made)
             people = _people(context.pairs(data), games)
             pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
-        card = context.model(members[0]).card
+        card = context.card(frame)
         manifest = SuiteManifest(
             name=order.name,
             made_with=f"onnxfr {onnxfr.__version__}",

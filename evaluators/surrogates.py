@@ -23,7 +23,11 @@ LEVELS = {
     "A": "architecture known: the same, trained on other data",
     "F": "full knowledge: the target itself",
 }
-_UNKNOWN = ("", "unknown")
+_UNKNOWN = frozenset(
+    ("", "unknown", "notknown", "na", "none", "notstated", "unspecified", "undisclosed")
+    + ("proprietary", "private", "confidential")
+)
+"""What says nothing, as ``_plain`` has it: two vendors' private data are not the same data."""
 
 Cards = Mapping[str, Card]
 """Cards by the sha256 of their model."""
@@ -99,12 +103,18 @@ def _relation(member: Card, target: Card) -> str:
         (member.architecture, target.architecture),
         (member.training_set, target.training_set),
     )
-    if any(tag.strip().lower() in _UNKNOWN for pair in pairs for tag in pair):
+    plain = [(_plain(own), _plain(wanted)) for own, wanted in pairs]
+    if any(tag in _UNKNOWN for pair in plain for tag in pair):
         return ""
-    architecture, data = (a.strip().lower() == b.strip().lower() for a, b in pairs)
+    architecture, data = (own == wanted for own, wanted in plain)
     if architecture:
         return "" if data else "A"
     return "T" if data else "Z"
+
+
+def _plain(tag: str) -> str:
+    """Return a tag without case, spaces and punctuation: IResNet-50 and iresnet50 are one."""
+    return "".join(letter for letter in tag.casefold() if letter.isalnum())
 
 
 def _sources_of(

@@ -26,6 +26,7 @@ from onnxfr.evaluators.crafting import (
     craft,
     make_surrogate,
     transfer_attack,
+    widest,
 )
 from onnxfr.evaluators.games import block_rows, blocks_of, planned_rule
 from onnxfr.evaluators.surrogates import Source, make_sources
@@ -98,9 +99,10 @@ class Transfer(Evaluator):
         known = {model.sha256: model for model in (cell.model, *cell.others)}
         members = [known[sha] for sha in given["members"]]
         attack = transfer_attack(cell.method, given["steps"])
+        frame = members[widest(map(context.card, members))]
         games = games_for(
             context,
-            members[0],
+            frame,
             cell.data,
             cell.rows,
             attack,
@@ -116,7 +118,7 @@ class Transfer(Evaluator):
         made = craft(
             surrogate, games.probe, attack, threat, goal, seed=cell.seed, report=context.report
         )
-        batch = Batch(cell, context, games, made, threat, goal)
+        batch = Batch(cell, context, frame, games, made, threat, goal)
         records = [
             record
             for number, sha in enumerate(given["targets"])

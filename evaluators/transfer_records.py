@@ -75,6 +75,8 @@ class Batch:
 
     cell: Cell
     context: Context
+    frame: ModelRef
+    """The source that decided size and template of the pictures."""
     games: Games
     made: Images
     threat: Threat
@@ -144,9 +146,8 @@ class Batch:
         }
 
     def _own_games(self, target: ModelRef) -> Games:
-        first = self.context.model(self.cell.model).card
-        card = self.context.model(target).card
-        if (card.input_size, card.template) == (first.input_size, first.template):
+        made, card = self.context.card(self.frame), self.context.card(target)
+        if (card.input_size, card.template) == (made.input_size, made.template):
             return self.games
         own = load_games(
             self.context,

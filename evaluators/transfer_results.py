@@ -183,9 +183,10 @@ def _means(cells: Sequence[Entry]) -> Iterator[Result]:
     # Level F is the target itself; records of version 1 also gave it to ensembles with the target.
     known = [cell for cell in cells if cell.level and not (cell.level == "F" and cell.ensemble)]
     for target, level in dict.fromkeys((cell.target, cell.level) for cell in known):
-        # FACESEC's attacker uses all that the level gives him: the largest set of surrogates.
+        # FACESEC's attacker uses all that the level gives him, the largest set of surrogates; of
+        # several as large, single ones above all, the one that serves him best.
         fitting = [c for c in known if (c.target, c.level) == (target, level)]
-        best = max(fitting, key=lambda cell: cell.members.count(" + "))
+        best = max(fitting, key=lambda c: (c.members.count(" + "), float(c.won.mean()), c.source))
         yield _result(best, "asr_level", rate(best.won), model=target, condition=f"level={level}")
 
 

@@ -57,6 +57,24 @@ def test_levels_follow_from_the_tags_and_unknown_tags_support_none() -> None:
     assert knowledge([every[1], target], target) == ""
 
 
+@pytest.mark.parametrize(
+    ("own", "wanted", "level"),
+    [
+        (("IResNet-50", "CASIA WebFace"), ("iresnet50", "casia-webface"), ""),
+        (("IResNet-50", "MS1MV2"), ("iresnet50", "casia-webface"), "A"),
+        (("vit", "CASIA WebFace"), ("iresnet50", "casia-webface"), "T"),
+        (("vit", "VGGFace"), ("iresnet50", "VGGFace2"), "Z"),
+        (("vit", "n/a"), ("iresnet50", "N/A"), ""),
+        (("vit", "Not stated"), ("iresnet50", "casia-webface"), ""),
+        (("vit", "proprietary"), ("iresnet50", "Proprietary"), ""),
+    ],
+)
+def test_spelling_gives_no_level_and_takes_none(
+    own: tuple[str, str], wanted: tuple[str, str], level: str
+) -> None:
+    assert knowledge([card("own", *own)], card("target", *wanted)) == level
+
+
 def test_sources_of_words() -> None:
     targets = [BY_NAME["target"]]
     each = make_sources(["each"], MODELS, targets, CARDS)

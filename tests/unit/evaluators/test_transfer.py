@@ -250,6 +250,34 @@ def test_full_knowledge_is_that_of_the_target_alone() -> None:
     assert (level.condition, level.value) == ("level=F", pytest.approx(0.9))
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_level_is_its_strongest_single_source_whatever_their_order(order: str) -> None:
+    reach = {"a": 2, "b": 7}
+    rows = [row("mim", s, "c", pair, pair < reach[s]) for s in order for pair in range(10)]
+    (level,) = (
+        r for r in Transfer().summarise(pa.Table.from_pylist(rows)) if r.metric == "asr_level"
+    )
+    assert (level.condition, level.value) == ("level=Z", pytest.approx(0.7))
+
+
+@pytest.mark.parametrize("order", [("small", "toy"), ("toy", "small")])
+def test_an_ensemble_attacks_the_crop_that_shows_most(
+    tmp_path: Path, toy_model: Path, toy_faces: Path, order: tuple[str, str], small_model: Path
+) -> None:
+    place = {"small": small_model, "toy": toy_model}
+    rows = records(
+        tmp_path,
+        [place[name] for name in order],
+        toy_faces,
+        sources=("+".join(order),),
+        targets=("small",),
+        goals=("dodge",),
+    ).to_pylist()
+    for each in rows:
+        assert each["l2"] == pytest.approx(each["l2n"] * (3 * 112 * 112) ** 0.5)
+        assert each["score_clean"] != each["score_8bit"]
+
+
 def test_a_handful_of_people_gives_a_wide_interval_instead_of_an_error() -> None:
     rows = [
         row("mim", source, target, pair, source == target or pair == 0)
