@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import onnxfr
+from onnxfr.alignment.templates import TEMPLATES
 from onnxfr.data.images import decode, to_images
 from onnxfr.data.pairs import PairSet
 from onnxfr.data.suite import (
@@ -199,9 +200,12 @@ def score_suite(
     notes = []
     if ref.sha256 in {surrogate.sha256 for surrogate in manifest.surrogates}:
         notes.append("this model helped to make the suite: its score is a white-box one")
-    if loaded.card.template != manifest.template:
+    made_in = manifest.template, (manifest.height, manifest.width)
+    wanted = loaded.card.template, size
+    if _frame(*made_in) != _frame(*wanted):
         notes.append(
-            f"the suite is aligned to {manifest.template}, this model wants {loaded.card.template}"
+            f"the suite is aligned to {_told(*made_in)}, this model wants {_told(*wanted)}: it "
+            "sees these faces in another place or size than those it was made for"
         )
     if threshold.resolution is Resolution.UNRESOLVED:
         notes.append(
@@ -209,6 +213,16 @@ def score_suite(
             "name more clean pairs, or state a threshold"
         )
     return SuiteScore(manifest.name, ref.name, threshold, tuple(goals), tuple(notes))
+
+
+def _frame(template: str, size: tuple[int, int]) -> tuple[object, ...]:
+    # A manifest may come from somebody who has templates that this installation does not know.
+    known = template in TEMPLATES
+    return TEMPLATES.get(template).frame(size) if known else (template, *size)
+
+
+def _told(template: str, size: tuple[int, int]) -> str:
+    return f"{template} at {size[0]}x{size[1]}"
 
 
 def _drawn(pairs: PairSet, goal: Goal, order: SuiteOrder) -> tuple[str, ...]:

@@ -155,9 +155,12 @@ def _whole(folds: list[int | None]) -> NDArray[np.int64] | None:
 
 
 def _sizes(images: tuple[ImageSource, ...]) -> set[tuple[int, int]]:
-    """Return the sizes of a sample of the pictures; unreadable ones are a matter for later."""
+    """Return the sizes of a sample of the pictures; unreadable ones are a matter for later.
+
+    Pictures come pair by pair: an even step would only ever meet one side.
+    """
     sizes = set()
-    for source in images[:: max(1, len(images) // _SAMPLED)][:_SAMPLED]:
+    for source in images[:: max(1, len(images) // _SAMPLED) | 1][:_SAMPLED]:
         with suppress(DataError):
             sizes.add(header_size(source.read(), source.id))
     return sizes

@@ -35,15 +35,12 @@ def read(request: Request) -> PairSet:
     if "lfw" not in request.options:
         raise DataError("expected the clean LFW beside TALFW, as in talfw:PATH,lfw=PATH")
     theirs = {name: value for name, value in request.options.items() if name != "lfw"}
-    clean = lfw.read(
-        replace(
-            request,
-            place=expanded(request.options["lfw"]).absolute(),
-            options=theirs,
-            strict=False,
-        )
-    )
+    original = expanded(request.options["lfw"]).absolute()
+    if original.resolve() == place.resolve():
+        raise DataError(f"{place} cannot be TALFW and the clean LFW at once; name both folders")
+    clean = lfw.read(replace(request, place=original, options=theirs, strict=False))
     builder = request.builder("talfw")
+    builder.problems.extend(clean.problems)
     without = 0
     for row, (a, b) in enumerate(zip(clean.left, clean.right, strict=True)):
         sides = clean.images[int(a)], clean.images[int(b)]

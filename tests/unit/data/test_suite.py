@@ -156,6 +156,27 @@ def test_files_that_are_no_manifest_are_errors(suite: Path, text: str) -> None:
         open_suite(suite)
 
 
+def test_talfw_of_crops_beside_whole_heads_is_not_taken_for_aligned(
+    tmp_path: Path, draw: Draw
+) -> None:
+    people = [f"P{k}" for k in range(16)]
+    for name in people:
+        draw(f"talfw/{name}_0001.png", (112, 112))
+        for number in (1, 2):
+            draw(f"lfw/{name}/{name}_{number:04d}.jpg", (250, 250))
+    lines = "".join(f"{name}\t1\t2\n" for name in people)
+    (tmp_path / "lfw" / "pairs.txt").write_text(lines)
+    where = f"talfw:{tmp_path / 'talfw'},lfw={tmp_path / 'lfw'}"
+    assert open_pairs(where).aligned is None
+    (tmp_path / "lfw" / "P3" / "P3_0002.jpg").unlink()
+    lost = open_pairs(where)
+    assert len(lost) == 15 and "P3_0002.jpg is not in the image folder" in str(lost.problems[0])
+    with pytest.raises(DataError, match=r"P3_0002\.jpg"):
+        open_pairs(where, strict=True)
+    with pytest.raises(DataError, match="TALFW and the clean LFW at once"):
+        open_pairs(f"talfw:{tmp_path / 'lfw'},lfw={tmp_path / 'lfw'}")
+
+
 @pytest.mark.parametrize("flat", [False, True])
 def test_talfw_replaces_one_picture_of_each_pair(tmp_path: Path, draw: Draw, flat: bool) -> None:
     for name in ("Ann", "Bob"):

@@ -207,3 +207,12 @@ def test_the_command_line_makes_a_suite(
     assert answer.exit_code == 0, answer.output
     assert "its terms apply" in answer.output
     assert len(open_suite(tmp_path / "a new, odd one")[0].pairs) == 2
+
+
+def test_a_model_of_another_frame_is_told_so(tmp_path: Path, made: Path, toy_model: Path) -> None:
+    """InsightFace's squares of 128 show more around the face than 112 does; 160 does not."""
+    for side, told in ((128, True), (160, False)):
+        model = make_model(tmp_path / str(side), size=side)
+        score = score_suite(Context(tmp_path / "cache"), str(model), made, rule="fixed=0.5")
+        seen = [note for note in score.notes if "arcface at 112x112, this model wants" in note]
+        assert bool(seen) is told
