@@ -17,6 +17,7 @@ import torch
 from onnxfr.attacks import ATTACKS, Attack, AttackResult
 from onnxfr.data.pairs import PairSet
 from onnxfr.errors import SpecError
+from onnxfr.evaluators.faces import needs_alignment
 from onnxfr.evaluators.games import Games, load_games
 from onnxfr.evaluators.landmarks import check_landmarks, find_landmarks
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
@@ -112,7 +113,9 @@ def games_for(
         context, model, data, rows, align=align, pool_seed=seed if "pool" in needs else None
     )
     if "landmarks" in needs and len(games.probe):
-        points = find_landmarks(context, games.probe.images, landmarks)
+        cut = needs_alignment(context.pairs(data), align)
+        template = context.card(model).template if cut else None
+        points = find_landmarks(context, games.probe.images, landmarks, template)
         games = replace(games, probe=replace(games.probe, landmarks=points))
     return games
 

@@ -1,7 +1,8 @@
 """Adversarial pictures made with surrogates, and what another model makes of them.
 
 Shared by the transfer evaluator and by suites. Pictures are made at the size of the surrogate that
-sees most of a face, rounded to 8 bits as a file would hold them, and fitted to each target's size afterwards.
+sees most of a face, rounded to 8 bits as a file would hold them, and fitted to each target's size
+afterwards.
 """
 
 from __future__ import annotations

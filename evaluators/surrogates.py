@@ -24,8 +24,10 @@ LEVELS = {
     "F": "full knowledge: the target itself",
 }
 _UNKNOWN = frozenset(
-    ("", "unknown", "notknown", "na", "none", "notstated", "unspecified", "undisclosed")
-    + ("proprietary", "private", "confidential")
+    (
+        *("", "unknown", "notknown", "na", "none", "notstated", "unspecified", "undisclosed"),
+        *("proprietary", "private", "confidential"),
+    )
 )
 """What says nothing, as ``_plain`` has it: two vendors' private data are not the same data."""
 

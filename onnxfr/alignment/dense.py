@@ -32,7 +32,7 @@ REGIONS: dict[str, tuple[int, ...]] = {
 COUNT = 106
 _SIDE = 192
 _MARGIN = 1.5
-_ARCFACE_BOX = (1.0, 10.0, 110.0, 110.0)
+ARCFACE_BOX = (1.0, 10.0, 110.0, 110.0)
 """Mean face box in ArcFace crops of 112 pixels, for crops whose detection is not at hand."""
 _NOSE_TIP, _MOUTH_LEFT, _MOUTH_RIGHT = 86, 52, 61
 
@@ -63,7 +63,7 @@ class DenseLandmarks:
         from onnxfr.models.sessions import run_session
 
         scale = pixels.shape[0] / 112
-        x, y, width, height = box or tuple(value * scale for value in _ARCFACE_BOX)
+        x, y, width, height = box or tuple(value * scale for value in ARCFACE_BOX)
         zoom = _SIDE / (_MARGIN * max(width, height))
         middle = np.array([x + width / 2, y + height / 2])
         matrix = np.column_stack([np.eye(2) * zoom, _SIDE / 2 - middle * zoom])

@@ -65,12 +65,12 @@ def attack(
 
     how, loaded = make_attack(method), load_model(model)
     budget = read_eps(eps) if eps is not None else None if how.seeks == "smallest" else 8 / 255
-    probe = _probe(loaded, changed, reference, align)
+    probe, cut = _probe(loaded, changed, reference, align)
     cosine = float(loaded.similarity(probe.images, _references(probe))[0])
     limit = _card_threshold(loaded) if threshold is None else Threshold(checked_cosine(threshold))
     if goal is None:
         goal = Goal.DODGE if cosine > limit.value else Goal.IMPERSONATE
-    probe = _with_needs(probe, how, landmarks)
+    probe = _with_needs(probe, how, landmarks, cut)
     rules = Rules(
         goal=goal,
         threat=Threat(norm=_norm(norm), eps=budget, max_queries=max_queries),
@@ -103,7 +103,10 @@ def _card_threshold(model: OnnxModel) -> Any:
     return Threshold(entry.value, entry.origin)
 
 
-def _probe(model: OnnxModel, changed: Path, reference: Path, align: Align) -> Probe:
+def _probe(
+    model: OnnxModel, changed: Path, reference: Path, align: Align
+) -> tuple[Probe, str | None]:
+    """Return the game and the template its crops were cut to here, if they were."""
     from onnxfr.data.images import decode
     from onnxfr.probe import Probe
 
@@ -113,13 +116,15 @@ def _probe(model: OnnxModel, changed: Path, reference: Path, align: Align) -> Pr
             raise DataError(f"no picture at {path}")
         pixels.append(decode(path.read_bytes(), path.name))
     fits = all(picture.shape[:2] == model.card.input_size for picture in pixels)
-    if align is Align.YES or (align is Align.AUTO and not fits):
+    cut = align is Align.YES or (align is Align.AUTO and not fits)
+    if cut:
         pixels = [
             _aligned(model, path, each)
             for path, each in zip((changed, reference), pixels, strict=True)
         ]
     images = [_fitted(picture, model.card.input_size) for picture in pixels]
-    return Probe(images[0], (f"{changed.name} {reference.name}",), references=images[1])
+    probe = Probe(images[0], (f"{changed.name} {reference.name}",), references=images[1])
+    return probe, model.card.template if cut else None
 
 
 def _aligned(model: OnnxModel, path: Path, pixels: Pixels) -> Pixels:
@@ -146,7 +151,7 @@ def _references(probe: Probe) -> Images:
     return probe.references
 
 
-def _with_needs(probe: Probe, how: Any, landmarks: str) -> Probe:
+def _with_needs(probe: Probe, how: Any, landmarks: str, template: str | None) -> Probe:
     from dataclasses import replace
 
     from onnxfr.evaluators.attacked import check_needs, needs_of
@@ -161,7 +166,8 @@ def _with_needs(probe: Probe, how: Any, landmarks: str) -> Probe:
     if "landmarks" not in needs:
         return probe
     context = Context(cache_dir() / "embeddings")
-    return replace(probe, landmarks=find_landmarks(context, probe.images, landmarks))
+    found = find_landmarks(context, probe.images, landmarks, template)
+    return replace(probe, landmarks=found)
 
 
 def _write(folder: Path, probe: Probe, images: Images) -> dict[str, str]:

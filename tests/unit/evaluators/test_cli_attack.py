@@ -58,8 +58,7 @@ def test_the_file_is_the_picture_that_was_judged(
     words = ["--model", toy_model, "--threshold", 0.99, "-o", tmp_path, "--json"]
     answer = json.loads(_run(*pair, *words, "--eps", *budget))
     made, clean, other = (
-        decode(path.read_bytes(), "made")
-        for path in (Path(answer["files"]["adversarial"]), *pair)
+        decode(path.read_bytes(), "made") for path in (Path(answer["files"]["adversarial"]), *pair)
     )
     change = made.astype(float) - clean
     assert np.abs(change).max() <= 2 if answer["norm"] == "linf" else True
@@ -89,7 +88,7 @@ def test_a_disk_that_fills_leaves_the_pictures_that_were_there(
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="disk is full; free some space and run again$"):
+    with pytest.raises(StoreError, match=r"disk is full; free some space and run again$"):
         _run(*words, "--eps", "1/255")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
