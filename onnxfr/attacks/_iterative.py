@@ -185,9 +185,7 @@ class _State:
             slope = change(slope)
         slope = self.threat.restrict(slope)
         if attack.momentum:
-            # Mean instead of sum of magnitudes: a constant that steepest ascent does not see.
-            scale = slope.flatten(1).abs().mean(1).clamp_min(1e-30).reshape(-1, 1, 1, 1)
-            slope = slope / scale
+            slope = slope / self._mean_size(slope)
             if self.velocity is not None:
                 slope = slope + attack.momentum * self.velocity
             self.velocity = slope
@@ -195,6 +193,18 @@ class _State:
         if self.box is None:
             return margin, self.threat.project(self.clean, moved)
         return margin, torch.clamp(moved, *self.box)
+
+    def _mean_size(self, slope: torch.Tensor) -> torch.Tensor:
+        """Return the mean magnitude of what may change, where the paper has the sum.
+
+        Steepest ascent does not see the constant, but a look ahead goes as far as it is large:
+        zeros outside a region must not make it small.
+        """
+        sizes = slope.flatten(1).abs()
+        mean = sizes.mean(1)
+        if self.threat.region is not None:
+            mean = sizes.sum(1) / (sizes > 0).sum(1).clamp_min(1)
+        return mean.clamp_min(1e-30).reshape(-1, 1, 1, 1)
 
     def _gradient(self, at: torch.Tensor, turn: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return margin and gradient, averaged over the copies of all views."""

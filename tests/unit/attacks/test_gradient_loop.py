@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from onnxfr.attacks.composition import Composition
 from onnxfr.attacks.white_box.bim import BIM
 from onnxfr.attacks.white_box.fgsm import FGSM
 from onnxfr.attacks.white_box.mim import MIM
+from onnxfr.attacks.white_box.ni import NI
 from onnxfr.attacks.white_box.pgd import PGD
 from onnxfr.errors import SpecError, UnknownName
 from onnxfr.models.wrapper import OnnxModel
+from onnxfr.oracle import Oracle
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images, Norm
 
@@ -43,6 +46,28 @@ def test_fgsm_is_one_signed_step(tiny: OnnxModel) -> None:
 def test_fgsm_in_l2_uses_the_whole_normalised_budget(tiny: OnnxModel) -> None:
     moved = Threat(norm="l2").distance(tiny_probe(3).images, attack(tiny, FGSM(), "l2"))
     np.testing.assert_allclose(moved, EPS, rtol=1e-4)
+
+
+def test_a_look_ahead_goes_no_farther_in_a_small_region(
+    tiny: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, ahead = tiny_probe(3), {}
+    small = np.zeros((1, 1, SIDE, SIDE), np.float32)
+    small[..., :4, :4] = 1
+    look = Oracle.gradient
+
+    def watched(oracle: Oracle, x: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        way = (x - torch.from_numpy(probe.images)).abs().flatten(1)
+        asked.append(float((way.sum(1) / (way > 0).sum(1).clamp_min(1)).max()))
+        return look(oracle, x, *rest, **more)
+
+    monkeypatch.setattr(Oracle, "gradient", watched)
+    for name, region in (("all", None), ("small", small)):
+        asked: list[float] = []
+        threat = Threat(eps=EPS, region=region)
+        NI(steps=10)(tiny_game(tiny, probe, threat, Goal.DODGE), probe, threat, seed=0)
+        ahead[name] = max(asked)
+    assert ahead["small"] < 2 * ahead["all"]
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
