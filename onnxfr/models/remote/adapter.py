@@ -68,7 +68,17 @@ class Rule(_Part):
     begins: tuple[str, ...] = ()
     unless: tuple[Value, ...] = ()
     absent: bool = False
-    """Whether the rule means that there is nothing at ``path``."""
+    """Whether the rule means that there is nothing at ``path`` of the last step's answer."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Rule:
+        if self.path is None and (self.values or self.begins or self.unless or self.absent):
+            raise ValueError(
+                "values, begins, unless and absent speak of what is at a path: name it"
+            )
+        if self.path is None and not self.status:
+            raise ValueError("name a status or a path: this rule would fit every answer")
+        return self
 
 
 class Answer(_Part):

@@ -13,15 +13,14 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, replace
 
 from onnxfr.errors import RemoteError
 from onnxfr.models.comparer import CallsSpent
 from onnxfr.models.remote.adapter import Adapter, Step
 from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.journal import Journal
+from onnxfr.models.remote.pace import Moment, SharedPace, retry_after
 from onnxfr.models.remote.reading import (
     Kind,
     NoUse,
@@ -42,6 +41,8 @@ from onnxfr.models.remote.sending import NeverSent, Sender, Stopped
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
+_SHORTEST_KEY = 6
+"""Letters of a secret that is looked for in what services say: shorter ones stand in any text."""
 _MOST_SENSELESS = 50
 """Answers in a row that nobody could read before the service is left alone."""
 
@@ -65,6 +66,12 @@ class Asker:
         self.adapter, self.journal, self._shared = adapter, journal, shared
         self._jitter, self._stopping = random.Random(), threading.Event()
         self._sender = Sender(adapter.pace, hosts, self._stopping)
+        self._pace = SharedPace(journal.path, adapter.pace)
+        self._secrets = [
+            text
+            for name, text in shared.items()
+            if name.startswith("secret.") and isinstance(text, str) and len(text) >= _SHORTEST_KEY
+        ]
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self._away_until, self._away_why = 0.0, ""
         self._no_use: NoUse | None = None
@@ -79,10 +86,14 @@ class Asker:
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
         """Ask questions that are charged already; their answers are in the journal afterwards.
 
-        An error or Ctrl-C stops what has not been sent yet and further tries; what is under way is
-        waited for and kept.
+        The journal's lock is held meanwhile, so that all who share it keep one pace. An error or
+        Ctrl-C stops what has not been sent yet and further tries; what is under way is waited for
+        and kept.
         """
+        if not questions:
+            return
         self._stopping.clear()
+        self._take_up_pace()
         tasks = [self._pool.submit(self._answer, each, again) for each in questions]
         try:
             done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
@@ -96,6 +107,8 @@ class Asker:
             unsent = [question.key for question, task in each if task.cancel()]
             # The answers first: whatever fails below, no thread may write without the lock.
             wait(tasks)
+            away = self._away_until - time.monotonic()
+            self._pace.write(Moment(self._sender.turn_in(), max(0.0, away), self._away_why))
             self.journal.give_back(unsent, self.adapter.calls)
             self.journal.sync()
 
@@ -103,6 +116,13 @@ class Asker:
         """Close the connections."""
         self._pool.shutdown()
         self._sender.close()
+
+    def _take_up_pace(self) -> None:
+        """Wait as long as the last one to ask this service would have waited."""
+        moment = self._pace.read()
+        self._sender.hold(moment.turn)
+        if moment.away > self._away_until - time.monotonic():
+            self._away_until, self._away_why = time.monotonic() + moment.away, moment.why
 
     def _answer(self, question: Question, again: bool) -> None:
         try:
@@ -112,9 +132,12 @@ class Asker:
         except BaseException as error:
             # At once: until the caller wakes, the other threads would go on sending.
             self._stopping.set()
-            if isinstance(error, NoUse):
-                self._no_use = error
-            raise
+            if not isinstance(error, RemoteError):
+                raise
+            told = type(error)(self._veiled(str(error)))
+            if isinstance(told, NoUse):
+                self._no_use = told
+            raise told from None
 
     def _persist(self, question: Question, again: bool) -> None:
         """Try until there is an answer, and write it down."""
@@ -125,10 +148,11 @@ class Asker:
             try:
                 verdict = self._try(question)
             except TryAgain as reason:
-                why = str(reason)
+                why = self._veiled(str(reason))
                 log.info("%s: %s (try %d)", self.adapter.name, why, attempt + 1)
-                self._pause(attempt, reason)
+                self._pause(attempt, reason.wait, why)
                 continue
+            verdict = replace(verdict, detail=self._veiled(verdict.detail))
             changed = self._version_changed(verdict)
             # A paid answer is kept even where it may not be used.
             self.journal.record(question.key, verdict, again=again or changed is not None)
@@ -172,7 +196,7 @@ class Asker:
         for step in self.adapter.steps[:-1]:
             status, body = self._send(step, values, used)
             content = parse(body)
-            refused = find_rejection(self.adapter, status, content)
+            refused = find_rejection(self.adapter, status, content, last=False)
             if refused is not None:
                 return refused
             check_status(self.adapter, status, body)
@@ -202,17 +226,23 @@ class Asker:
             raise Unusable(given.problem)
         return given.status, given.content
 
-    def _pause(self, attempt: int, reason: TryAgain) -> None:
-        if reason.wait is not None and reason.wait > self.adapter.pace.patience:
-            self._away_until, self._away_why = time.monotonic() + reason.wait, str(reason)
+    def _veiled(self, text: str) -> str:
+        """Return what a service said without the keys that it may have repeated."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _pause(self, attempt: int, wanted: float | None, why: str) -> None:
+        if wanted is not None and wanted > self.adapter.pace.patience:
+            self._away_until, self._away_why = time.monotonic() + wanted, why
             self._check_away()
-        if reason.wait is not None:
-            self._sender.hold(reason.wait)
+        if wanted is not None:
+            self._sender.hold(wanted)
         if attempt == self.adapter.pace.retries:
             return
         spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
         # Jitter on top: clients that were told the same time must not come back together.
-        self._stopping.wait((reason.wait or 0.0) + self._jitter.uniform(0.0, spread))
+        self._stopping.wait((wanted or 0.0) + self._jitter.uniform(0.0, spread))
 
     def _check_away(self) -> None:
         """Raise while the service wants to be left alone for longer than anybody waits."""
@@ -245,27 +275,3 @@ class Asker:
             f"{verdict.version}, the journal was begun with {before}. Answers of two versions "
             "are not one result; begin a new journal"
         )
-
-
-def retry_after(text: str | None, date: str | None = None) -> float | None:
-    """Return the seconds a Retry-After header asks for, in either of its forms.
-
-    A moment is counted from the service's own ``date``: this machine's clock may be another's.
-    """
-    if text is None:
-        return None
-    if text.strip().isdecimal():
-        return float(text)
-    moment = _moment(text)
-    if moment is None:
-        return None
-    now = None if date is None else _moment(date)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -19,7 +19,8 @@ from onnxfr.models.remote.adapter import Adapter, Picture, Step
 from onnxfr.models.remote.signing import SIGNERS, Unsigned
 from onnxfr.types import Pixels
 
-_PLACE = re.compile(r"\$\{([a-z_]+(?:\.[A-Za-z0-9_]+)?)\}")
+_PLACE = re.compile(r"\$\{([^{}]*)\}")
+"""Whatever looks like a place is one: sent as it stands, a slip of the pen would be paid for."""
 _BOUNDARY = "onnxfr-e3b0c44298fc1c149afbf4c8"
 _GAP = 8
 

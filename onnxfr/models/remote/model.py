@@ -73,7 +73,11 @@ class RemoteModel(Comparer):
             self._place, adapter=adapter.name, digest=adapter.digest(), budget=self._budget
         )
         hosts = {host_of(fill(step.url, {**shared, **captures})) for step in adapter.steps}
-        self._asker = Asker(adapter, journal, shared, hosts)
+        try:
+            self._asker = Asker(adapter, journal, shared, hosts)
+        except BaseException:
+            journal.close()
+            raise
         return self._asker
 
     @property

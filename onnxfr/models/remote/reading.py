@@ -91,7 +91,7 @@ def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
     rule = adapter.answer
     score = _number(rule.score, content)
     if rule.score is not None and not found(look(content, rule.score)):
-        score = rule.score_absent
+        score = rule.score_absent if _has_room_for(rule.score, content) else None
     threshold = rule.threshold
     if rule.threshold_path is not None:
         threshold = _number(rule.threshold_path, content)
@@ -108,23 +108,42 @@ def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
     )
 
 
-def find_rejection(adapter: Adapter, status: int, content: Any) -> Verdict | None:
-    """Return the rejection that an answer is, if it is one."""
+def find_rejection(
+    adapter: Adapter, status: int, content: Any, *, last: bool = True
+) -> Verdict | None:
+    """Return the rejection that an answer is, if it is one; ``last`` where it may be a verdict."""
     for rule in adapter.answer.rejected:
-        if fits(rule, status, content):
+        # Earlier answers never hold what the last one does; a missing capture tells enough there.
+        if (last or not rule.absent) and fits(rule, status, content):
+            if rule.absent:
+                return Verdict(Kind.REJECTED, detail="nothing found")
             detail = "" if rule.path is None else plain(look(content, rule.path))[:_SHOWN]
-            return Verdict(Kind.REJECTED, detail=detail if not rule.absent else "nothing found")
+            return Verdict(Kind.REJECTED, detail=detail)
     return None
 
 
 def check_given(adapter: Adapter, status: int, body: bytes, wait: float | None) -> None:
     """Raise ``TryAgain`` where the service has not answered, only said so."""
+    content = parse(body)
+    again = any(fits(rule, status, content) for rule in adapter.answer.retry)
+    if not again and _is_told(adapter.answer, status, content):
+        return
     if status == 429:
         raise TryAgain("too many requests (429)", wait, charged=False)
     if status == 408 or status >= 500:
         raise TryAgain(f"status {status}", wait)
-    if any(fits(rule, status, parse(body)) for rule in adapter.answer.retry):
+    if again:
         raise TryAgain(f"status {status}: {_shown(body)}", wait)
+
+
+def _is_told(rule: Answer, status: int, content: Any) -> bool:
+    """Tell whether a rule knows this very answer, whatever its status usually means.
+
+    A rejection has to name the status: an overloaded gateway's page lacks anything one looks for.
+    """
+    named = (each for each in (*rule.rejected, *rule.failed) if status in each.status)
+    placed = (each for each in rule.failed if each.path is not None and not each.absent)
+    return any(fits(each, status, content) for each in (*named, *placed))
 
 
 def check_status(adapter: Adapter, status: int, body: bytes) -> None:
@@ -194,7 +213,20 @@ def found(value: Any) -> bool:
 
 def plain(value: Any) -> str:
     """Return a value as text that can be sent and stored: JSON may hold halves of characters."""
-    return str(value).encode("utf-8", "replace").decode()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _has_room_for(path: str, content: Any) -> bool:
+    """Tell whether an answer could hold something at a path: what the path goes through is there.
+
+    A page that asks to log in holds no score either, and says nothing about two faces.
+    """
+    before, _, last = (part.strip() for part in path.rpartition("|"))
+    stem = last.rpartition("[")[0] or last.rpartition(".")[0]
+    place = " | ".join(part for part in (before, stem) if part)
+    around = look(content, place) if place else content
+    return around is None or isinstance(around, dict | list)
 
 
 def _walk(content: Any, path: str) -> Any:

@@ -61,15 +61,21 @@ class Sender:
         self._httpx: Any = httpx
         # It would write whole addresses into logs, and some vendors sign in the address.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        self._client = httpx.Client(
-            timeout=httpx.Timeout(pace.timeout),
-            limits=httpx.Limits(max_connections=pace.concurrency),
-            # A redirect could lead to a service nobody has vouched for.
-            follow_redirects=False,
-            # What is packed all the same is unpacked here: httpx does so without a limit.
-            headers={"Accept-Encoding": "identity"},
-            trust_env=not all(is_loopback(host) for host in hosts),
-        )
+        try:
+            self._client = httpx.Client(
+                timeout=httpx.Timeout(pace.timeout),
+                limits=httpx.Limits(max_connections=pace.concurrency),
+                # A redirect could lead to a service nobody has vouched for.
+                follow_redirects=False,
+                # What is packed all the same is unpacked here: httpx does so without a limit.
+                headers={"Accept-Encoding": "identity"},
+                trust_env=not all(is_loopback(host) for host in hosts),
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as bad:
+            raise RemoteError(
+                "the proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names cannot be used "
+                f"({bad}); correct or unset it, or install httpx[socks] for a socks5:// one"
+            ) from None
         self._deadline = bound_heads(self._client, pace.timeout)
         self._rate, self._timeout, self._stopping = pace.per_second, pace.timeout, stopping
         self._turn, self._next = threading.Lock(), 0.0
@@ -94,6 +100,11 @@ class Sender:
                 raise Stopped
             if wait <= 0:
                 return
+
+    def turn_in(self) -> float:
+        """Return the seconds until the next request may leave."""
+        with self._turn:
+            return max(0.0, self._next - time.monotonic())
 
     def hold(self, seconds: float) -> None:
         """Let nothing out for a while: a service that asks for patience means every question."""
@@ -124,7 +135,7 @@ class Sender:
                 "and headers in plain characters; check the adapter, its parameters and secrets "
                 "(a key that ends in a line break?)"
             ) from None
-        except (web.ConnectError, web.ConnectTimeout, web.PoolTimeout) as error:
+        except (web.ConnectError, web.ConnectTimeout, web.PoolTimeout, web.ProxyError) as error:
             raise TryAgain(f"no connection ({error})", charged=False) from None
         except Overdue:
             raise TryAgain("the answer did not begin in time") from None

@@ -14,7 +14,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from toy_service import adapter_of
 
-from onnxfr.models.remote.reading import Kind, Verdict, look, read_answer
+from onnxfr.errors import RemoteError
+from onnxfr.models.remote.reading import (
+    Kind,
+    NoUse,
+    TryAgain,
+    Verdict,
+    check_given,
+    look,
+    plain,
+    read_answer,
+)
 from onnxfr.oracle import LOST
 
 ADAPTER = adapter_of(
@@ -63,6 +73,69 @@ def test_a_score_that_is_no_number_is_not_an_absent_one() -> None:
     assert read_answer(adapter, 200, b'{"score": null}').match is False
     assert read_answer(adapter, 200, b'{"score": NaN}').kind is Kind.INVALID
     assert read_answer(adapter, 200, b'{"score": 0.7}').match is True
+
+
+@pytest.mark.parametrize(
+    ("path", "silent", "senseless"),
+    [
+        ("faces[0].likeness", b'{"faces": []}', b'{"error": "who are you?"}'),
+        ("data.likeness", b'{"data": {}}', b'{"message": "log in"}'),
+        ("likeness", b"{}", b"<html>Please log in</html>"),
+        ("text | json | likeness", b'{"text": "{}"}', b'{"text": "I cannot tell"}'),
+    ],
+)
+def test_a_score_is_absent_only_from_what_could_hold_it(
+    path: str, silent: bytes, senseless: bytes
+) -> None:
+    """Else a page that asks to log in would be a pair told apart, and dodging a success."""
+    answer = ADAPTER.answer.model_copy(
+        update={"decision": None, "score": path, "score_absent": 0.0, "rejected": ()}
+    )
+    adapter = ADAPTER.model_copy(update={"answer": answer})
+    assert read_answer(adapter, 200, silent).match is False
+    assert read_answer(adapter, 200, senseless).kind is Kind.INVALID
+
+
+def test_what_a_rule_names_is_no_call_for_another_try() -> None:
+    adapter = adapter_of(
+        "http://127.0.0.1/",
+        answer='rejected = [{ status = [500], path = "error", values = ["no face"] }, '
+        '{ path = "face", absent = true }]\n'
+        'failed = [{ path = "quota", values = [0] }, { status = [429], path = "unpaid" }]',
+    )
+    for status, body in (
+        (500, b'{"error": "no face"}'),
+        (503, b'{"quota": 0}'),
+        (429, b'{"unpaid": 1}'),
+    ):
+        check_given(adapter, status, body, None)
+    for status, body in ((500, b'{"error": "down"}'), (503, b"<html>busy</html>"), (429, b"{}")):
+        with pytest.raises(TryAgain):
+            check_given(adapter, status, body, None)
+    assert read_answer(adapter, 500, b'{"error": "no face"}').kind is Kind.REJECTED
+    with pytest.raises(NoUse):
+        read_answer(adapter, 503, b'{"quota": 0, "face": 1}')
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        '{ status = [400], values = ["NO_FACE"] }',
+        '{ begins = ["NO_FACE"] }',
+        "{ status = [400], unless = [0] }",
+        "{ status = [400], absent = true }",
+        "{}",
+    ],
+)
+def test_a_rule_that_would_fit_more_than_it_says_is_refused(rule: str) -> None:
+    with pytest.raises(RemoteError, match="path"):
+        adapter_of("http://127.0.0.1/", answer=f"rejected = [{rule}]")
+
+
+def test_what_is_captured_goes_on_as_json_has_it() -> None:
+    assert [plain(each) for each in ("a", 1, 1.5, True, {"a": None})] == [
+        *("a", "1", "1.5", "true", '{"a": null}')
+    ]
 
 
 def test_a_whole_number_is_the_same_however_it_is_written() -> None:

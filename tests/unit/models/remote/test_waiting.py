@@ -7,14 +7,18 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import pytest
 from toy_service import KEY, Reply, adapter_of, ask, serving
 
 from onnxfr.errors import RemoteError
-from onnxfr.models.remote.asking import retry_after
+from onnxfr.models.remote.adapter import Pace
 from onnxfr.models.remote.deadlines import bound_heads
 from onnxfr.models.remote.model import RemoteModel
+from onnxfr.models.remote.pace import Moment, SharedPace, retry_after
+
+_ABSURD = "Wed, 21 Oct 2026 07:28:00 +99999999999999"
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +75,7 @@ def test_a_time_to_wait_is_a_number_a_date_or_nothing() -> None:
     later = datetime.now(UTC) + timedelta(seconds=90)
     assert 80 < (retry_after(format_datetime(later, usegmt=True)) or 0) <= 90
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    for none in (None, "", "soon", "-5", "\u00b2", "Wed, 99 Oct 2026 07:28:00 GMT"):
+    for none in (None, "", "soon", "-5", "\u00b2", "Wed, 99 Oct 2026 07:28:00 GMT", _ABSURD):
         assert retry_after(none) is None
 
 
@@ -94,3 +98,35 @@ def test_a_web_client_of_another_build_is_used_without_the_deadline(
 ) -> None:
     deadline = bound_heads(object(), 0.0)
     assert "waited for without end" in caplog.text and deadline.left() == math.inf
+
+
+def test_all_who_share_a_journal_keep_one_pace(open_model: Callable[..., RemoteModel]) -> None:
+    """Workers of a run have clocks of their own; the service has one limit."""
+    with serving(lambda _: Reply()) as service:
+        adapter = adapter_of(service.url, pace="per_second = 1.0\nconcurrency = 1")
+        first, second = open_model(adapter), open_model(adapter)
+        assert None not in ask(first) + ask(second, 2)
+    assert len(service.calls) == 2 and service.calls[1] - service.calls[0] > 0.9
+
+
+def test_a_service_that_is_away_is_left_alone_by_all(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    busy = Reply({}, 429, {"Retry-After": "900"})
+    with serving(lambda _: busy) as service:
+        adapter = adapter_of(service.url, pace="patience = 1\nconcurrency = 1")
+        for model in (open_model(adapter), open_model(adapter)):
+            with pytest.raises(RemoteError, match=r"wait (900|89\d) s \(too many requests"):
+                ask(model)
+    assert len(service.calls) == 1
+
+
+def test_what_the_last_one_left_is_bounded_and_may_be_spoilt(tmp_path: Path) -> None:
+    pace = SharedPace(tmp_path / "j", Pace(per_second=0.5, patience=3))
+    assert pace.read() == Moment()
+    pace.write(Moment(turn=1e9, away=50.0, why="busy"))
+    read = pace.read()
+    assert 2.9 < read.turn <= 3 and 49.9 < read.away <= 50 and read.why == "busy"
+    for text in ("", "[]", '{"left": 0}', '{"left": 1, "turn": "x", "away": 0, "why": ""}'):
+        (tmp_path / "j.pace").write_text(text)
+        assert pace.read() == Moment()

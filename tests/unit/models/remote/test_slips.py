@@ -1,0 +1,110 @@
+"""Slips of the pen in adapters, and surroundings that would cost money or give a key away."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_service import KEY, Reply, adapter_of, ask, serving
+
+from onnxfr.errors import RemoteError
+from onnxfr.models.remote.filling import fill
+from onnxfr.models.remote.model import RemoteModel
+from onnxfr.models.remote.reading import Kind, NoUse
+
+SECRET = "sekret-key-123456"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, SECRET)
+
+
+@pytest.mark.parametrize("place", ["secret.api-key", " probe ", "Probe", "secret.", ""])
+def test_a_place_that_is_none_is_told_before_anything_is_sent(place: str) -> None:
+    values = {"probe": b"picture", "secret.key": "k", "secret.api-key!": "x"}
+    with pytest.raises(RemoteError, match="it may hold: probe"):
+        fill(f"a ${{{place}}} b", values)
+    assert fill("${secret.api-key!}", values) == "x"
+
+
+def test_a_question_with_such_a_place_costs_nothing(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    with serving(lambda _: Reply()) as service:
+        adapter = adapter_of(service.url)
+        step = adapter.steps[0].model_copy(update={"body": {"a": "${ probe }"}})
+        model = open_model(adapter.model_copy(update={"steps": (step,)}))
+        with pytest.raises(RemoteError, match="it may hold"):
+            ask(model)
+        assert not service.calls and model.journal.spent == 0
+
+
+def test_what_the_last_answer_lacks_is_no_rejection_in_the_first(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    rule = 'rejected = [{ path = "faces", absent = true }]'
+
+    def say(number: int) -> Reply:
+        last = {"match": True} if number == 4 else {"match": True, "faces": [1]}
+        return Reply(last if number % 2 == 0 else {"match": "token"})
+
+    with serving(say) as service:
+        model = open_model(adapter_of(service.url, service.url, answer=rule))
+        kinds = [each.kind for each in ask(model, 2) if each is not None]
+    assert len(service.calls) == 4 and kinds == [Kind.JUDGED, Kind.REJECTED]
+
+
+def test_a_key_that_a_service_repeats_is_written_nowhere(
+    open_model: Callable[..., RemoteModel], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    echo = f"you came with Bearer {SECRET}"
+    says = {
+        1: Reply({"headers": echo}),
+        2: Reply({"error": echo}, 503),
+        3: Reply(echo.encode(), 401),
+    }
+    caplog.set_level(logging.DEBUG)
+    with serving(lambda number: says[number]) as service:
+        model = open_model(adapter_of(service.url, pace="concurrency = 1\nretries = 1"))
+        (verdict,) = ask(model)
+        assert verdict is not None and verdict.kind is Kind.INVALID and "***" in verdict.detail
+        with pytest.raises(NoUse, match=r"Bearer \*\*\*") as refused:
+            ask(model, 2)
+        with pytest.raises(NoUse) as again:
+            ask(model, 2)
+    kept = (tmp_path / "j").read_text() + caplog.text + str(refused.value) + str(again.value)
+    assert SECRET not in kept and len(service.calls) == 3
+
+
+@pytest.mark.parametrize("proxy", ["socks://127.0.0.1:7890/", "socks5://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    adapter = adapter_of("https://verifier.example/")
+    place = tmp_path / "j"
+    model = RemoteModel(adapter, place, budget=5, authorised=True)
+    with pytest.raises(RemoteError, match=r"proxy that .*ALL_PROXY names cannot be used"):
+        model.open()
+    opened = (each.readlink() for each in Path("/proc/self/fd").glob("*") if each.is_symlink())
+    assert place not in opened
+
+
+def test_a_proxy_that_refuses_costs_nothing(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    def refuse(*_: object, **__: object) -> None:
+        raise httpx.ProxyError("407 Proxy Authentication Required")
+
+    model = open_model(adapter_of("http://127.0.0.1:9/", pace="retries = 1"))
+    monkeypatch.setattr(httpx.Client, "stream", refuse)
+    with pytest.raises(RemoteError, match="407 Proxy"):
+        ask(model)
+    assert model.journal.spent == 0
