@@ -65,7 +65,7 @@ class Api(Evaluator):
     """
 
     name: ClassVar[str] = "api"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     asks_services: ClassVar[bool] = True
 
     attacks: tuple[str, ...] = ("evolutionary",)
@@ -175,6 +175,7 @@ class Api(Evaluator):
         base = {
             "threshold": None if threshold is None else threshold.value,
             "threshold_origin": _OWN if threshold is None else threshold.origin,
+            "files": _files(judge, cell.params["jpeg"]),
         }
         records: list[Row] = []
         for asked in read_portions(pairs, rows):
@@ -205,6 +206,18 @@ def _primer(cell: Cell, context: Context) -> Primer:
     aligner = Aligner(card.template if align else "whole", card.input_size)
     goal = Goal(cell.condition["goal"])
     return lambda probe: primed_photographs(surrogate, probe, goal, cell.seed, aligner)
+
+
+def _files(judge: Judge, jpeg: int | None) -> str:
+    """Say what became of a picture on its way to the network, for the report."""
+    ways = [] if jpeg is None else [f"stored as a JPEG of quality {jpeg} first"]
+    if isinstance(judge, RemoteModel):
+        sent = judge.adapter.picture
+        lossy = f"JPEG files of quality {sent.quality}"
+        ways.append(f"sent as {lossy if sent.format == 'jpeg' else 'PNG files'}")
+        if sent.enlarge > 1:
+            ways.append(f"each pixel repeated {sent.enlarge} x {sent.enlarge}")
+    return ", ".join(("8 bits a channel", *ways))
 
 
 def _judge(cell: Cell, context: Context) -> tuple[Judge, Threshold | None]:

@@ -47,7 +47,7 @@ class ApiSection(Section):
 
     def body(self, view: View) -> Markup:
         """Return rates, attack tables and curves."""
-        blocks = [_block(*where) for where in _runs(view).items()]
+        blocks = [_block(*where) | _files(view, where[0]) for where in _runs(view).items()]
         return render("api.html", blocks=blocks)
 
 
@@ -56,6 +56,15 @@ def _runs(view: View) -> Runs:
     for result in view.results:
         found.setdefault((result.model, result.data), []).append(result)
     return found
+
+
+def _files(view: View, run: tuple[str, str]) -> dict[str, str]:
+    """Return what became of the pictures of a run; records of version 5 do not say."""
+    if "files" not in view.records.column_names:
+        return {"files": "8 bits a channel"}
+    columns = (view.records[name].to_pylist() for name in ("model", "data", "files"))
+    told = dict.fromkeys(files for *where, files in zip(*columns, strict=True) if (*where,) == run)
+    return {"files": "; ".join(told)}
 
 
 def _find(results: Sequence[Result], metric: str) -> Result | None:

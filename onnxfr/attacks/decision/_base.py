@@ -153,20 +153,29 @@ def find_boundary(game: Game, precision: float = 1e-3) -> Walk[Picture | None]:
 def to_boundary(game: Game, winner: Picture, precision: float, near: float = 0.5) -> Walk[Picture]:
     """Bisect between a win and the clean picture; return the closest win.
 
-    The end of the search is where the gap is ``precision`` times the remaining distance. Where the
-    boundary is expected within a share ``near`` of the way, it is sought there first.
+    The end of the search is where the gap is ``precision`` times the remaining distance, or where a
+    verifier of 8-bit files would be shown the same file again. Where the boundary is expected
+    within a share ``near`` of the way, it is sought there first.
     """
-    share = yield from bisect(lambda share: game.towards(winner, share), precision, near)
+    # In l2 a step far shorter than a grey level still changes some of the pixels.
+    visible = game.grain / max(game.distance(winner), 1e-20) if game.norm == "linf" else 0.0
+    share = yield from bisect(lambda share: game.towards(winner, share), precision, near, visible)
     return winner if share == 1 else game.towards(winner, share)
 
 
 def bisect(
-    picture_at: Callable[[float], Picture], precision: float, near: float = 0.5
+    picture_at: Callable[[float], Picture],
+    precision: float,
+    near: float = 0.5,
+    visible: float = 0.0,
 ) -> Walk[float]:
-    """Return the least share known to win, given that 1 wins and 0 does not."""
-    low, high, step = 0.0, 1.0, near
+    """Return the least share known to win, given that 1 wins and 0 does not.
+
+    ``visible`` is the least difference of two shares that the verifier could see.
+    """
+    low, high, step = 0.0, 1.0, max(near, visible)
     for _ in range(_HALVINGS):
-        if high - low <= precision * high:
+        if high - low <= max(precision * high, visible):
             break
         middle = high - step if low == 0 and high > step else (low + high) / 2
         if (yield from wins(picture_at(middle))):

@@ -10,16 +10,18 @@ in low frequencies, in equal steps of opacity.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import ClassVar
 
 import cv2
 import numpy as np
 
-from onnxfr.attacks._walks import Picture, Walk
+from onnxfr.attacks._walks import CHUNK, Picture, Walk
 from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import DecisionAttack, Game, candidates
-from onnxfr.types import Images, Norm
+from onnxfr.types import Norm
 
 
 @register("low_query")
@@ -41,24 +43,26 @@ class LowQuery(DecisionAttack):
     paper: ClassVar[str] = "after Park et al., 2025 (arXiv:2507.12107)"
 
     def walk(self, game: Game) -> Walk[None]:
-        """Send the album."""
-        if game.questions:
-            yield self.album(game)
+        """Send the album, a few pages at a time: whole photographs would fill the memory."""
+        album = self.album(game)
+        while pages := list(islice(album, CHUNK)):
+            yield np.stack(pages)
 
-    def album(self, game: Game) -> Images:
-        """Return the pictures to send, the most opaque first."""
+    def album(self, game: Game) -> Iterator[Picture]:
+        """Yield the pictures to send, the most opaque first; no answer decides about any."""
         count = min(self.queries, game.questions)
-        others = [face for face, _ in zip(candidates(game), range(self.faces), strict=False)]
+        others = list(islice(candidates(game), self.faces))
         changes = [form for face in others for form in self._forms(face - game.clean)]
         shades = -(-count // len(changes))
         opacities = np.linspace(1, 0, shades, endpoint=False, dtype=np.float32)
-        blends = [game.clean + opacity * change for opacity in opacities for change in changes]
-        return np.asarray(np.clip(np.stack(blends[:count]), 0, 1), dtype=np.float32)
+        for opacity, change in islice(product(opacities, changes), count):
+            blend = game.clean + opacity * change
+            yield np.clip(blend, 0, 1, out=blend)
 
     def _forms(self, change: Picture) -> tuple[Picture, Picture, Picture]:
         """Return a change as a whole, in the inner face, and smooth in the inner face."""
         height, width = change.shape[1:]
-        y, x = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+        y, x = np.ogrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
         inner = np.clip(4 * (1 - np.hypot(x / 0.75, y / 0.85)), 0, 1).astype(np.float32)
         sigma = self.blur * height
         smooth = np.stack([cv2.GaussianBlur(channel, (0, 0), sigma) for channel in change])

@@ -1,7 +1,8 @@
 """Sign-Flip: shrink the linf box, flip the signs of random blocks, keep what still wins (2020).
 
 The authors shrink by a constant 0.004 and flip a share of the values that follows the rate of
-wins; here the shrinking, relative to the radius, follows its own rate of wins as well.
+wins; here the shrinking, relative to the radius, follows its own rate of wins as well. A verifier
+of 8-bit files is asked about whole grey levels, and about each box once.
 """
 
 from __future__ import annotations
@@ -47,21 +48,26 @@ class SignFlip(DecisionAttack):
         point = yield from find_boundary(game, precision=0.01)
         if point is None:
             return
-        shrink, flipped = self.shrink, self.flipped
+        shrink, flipped, refused = self.shrink, self.flipped, False
         for _ in range(self.steps):
-            candidate = game.towards(point, 1 - shrink)
-            won = yield from wins(candidate)
-            point = candidate if won else point
-            shrink = float(np.clip(shrink * (1.2 if won else 0.93), *_SHRINK_RANGE))
+            # Before a verifier of files, by a grey level: less would show it the same file again.
+            least = game.grain / max(game.distance(point), 1e-20)
+            if not refused or shrink > least:
+                candidate = game.towards(point, 1 - min(max(shrink, least), 1.0))
+                refused = not (yield from wins(candidate))
+                point = point if refused else candidate
+                shrink = float(np.clip(shrink * (0.93 if refused else 1.2), *_SHRINK_RANGE))
             candidate = (point - game.clean) * self._signs(game, flipped)
             candidate += game.clean
             np.clip(candidate, 0, 1, out=candidate)
             won = yield from wins(candidate)
-            point = candidate if won else point
+            point, refused = (candidate, False) if won else (point, refused)
             flipped = float(np.clip(flipped * (1.2 if won else 0.93), *_FLIPPED_RANGE))
 
     def _signs(self, game: Game, share: float) -> Picture:
         """Return -1 in the blocks chosen at random and 1 elsewhere."""
         shape = (len(game.clean), self.side, self.side)
         chosen = game.random.random(shape, dtype=np.float32) < share
+        # The point itself was answered already.
+        chosen[tuple(game.random.integers(shape))] |= not chosen.any()
         return tile(np.where(chosen, np.float32(-1), np.float32(1)), game.clean.shape)

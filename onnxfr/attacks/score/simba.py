@@ -1,10 +1,13 @@
 """SimBA: one direction of an orthonormal basis at a time, forwards or else backwards (Guo 2019).
 
-Deviation: pictures are kept within the budget; the paper lets the change grow with the steps.
+Deviations: pictures are kept within the budget; the paper lets the change grow with the steps.
+Before a verifier that takes 8-bit files a step is at least a grey level wide (root mean square of a
+wave, or the one pixel): on large pictures the usual length is spread so thin that it rounds away.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -40,17 +43,23 @@ class SimBA(ScoreAttack):
         """Go forwards where that helps, else backwards where that helps."""
         x, best = game.clean, float((yield game.clean[None])[0])
         colours, height, width = self._extent(game)
+        length = self._visible(game)
         order: list[int] = []
         for _ in range(self.steps):
             if not order:
                 order = game.random.permutation(colours * height * width).tolist()
             place = divmod(order.pop(), height * width)
             for sign in (1, -1):
-                tried = game.project(self._moved(game, x, place, sign * self.length))
+                tried = game.project(self._moved(game, x, place, sign * length))
                 margin = float((yield tried[None])[0])
                 if margin > best:
                     x, best = tried, margin
                     break
+
+    def _visible(self, game: ScoreGame) -> float:
+        """Return the length of a step that survives rounding."""
+        values = 1 if self.basis == "pixel" else game.clean[0].size
+        return max(self.length, game.grain * math.sqrt(values))
 
     def _extent(self, game: ScoreGame) -> tuple[int, int, int]:
         colours, height, width = game.clean.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_faces_of_the_pairs_own_people_and_the_clean_picture_are_never_asked_abo
     game = flat_game(pool=pool, strangers=np.array([True, False, True, True]))
     tried = [float(face.mean()) for face in candidates(game) if face.std() < 0.01]
     assert tried == pytest.approx([0.9, 0.0])
-    album = LowQuery(queries=30).album(game)
+    album = np.stack(list(LowQuery(queries=30).album(game)))
     assert len(album) == 30 and (np.abs(album - game.clean).max(axis=(1, 2, 3)) > 0).all()
 
 
@@ -175,3 +176,24 @@ def test_a_transfer_example_saves_questions(tiny: OnnxModel, tmp_path_factory: o
     warm = attack(tiny_game(tiny, primed, threat, goal), primed, threat)
     assert (warm.distance < cold.distance).all()
     assert (warm.distance <= example.distance + 1e-6).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("rays", 0.12), ("sign_flip", 0.05)])
+def test_a_verifier_of_files_is_seldom_shown_one_twice(name: str, most: float) -> None:
+    """Each is charged: finer than a grey level there is nothing to learn from another one."""
+    random = np.random.default_rng(3)
+    clean = round8(random.random((3, 28, 28), dtype=np.float32))
+    weight = random.standard_normal(clean.shape).astype(np.float32)
+    signs = np.where(random.random(clean.shape) < 0.7, 1, -1) * np.sign(weight)
+    start = round8(np.clip(clean + np.float32(0.1) * signs, 0, 1).astype(np.float32))
+    bar, seen = float(np.vdot(weight, clean) + 0.015 * np.abs(weight).sum()), Counter[bytes]()
+
+    def rule(picture: Images) -> bool:
+        file = round8(picture)
+        seen[file.tobytes()] += 1
+        return bool(np.vdot(weight, file) > bar)
+
+    play = Game(clean, "linf", np.random.default_rng(0), start=start, grain=1 / 255)
+    answered(make_attack(name, {"steps": 250}).walk(play), rule)  # type: ignore[attr-defined]
+    asked = sum(seen.values())
+    assert asked > 200 and 1 - len(seen) / asked < most

@@ -32,7 +32,7 @@ from onnxfr.attacks.decision.tangent import tangent_point
 from onnxfr.errors import AttackError, DataError, SpecError
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.threat import Threat
-from onnxfr.types import Goal, Norm
+from onnxfr.types import Goal, Images, Norm
 
 
 def half_space(game: Game, gap: float = 1.0) -> tuple[object, np.ndarray]:
@@ -180,12 +180,16 @@ def test_the_low_query_album_does_not_depend_on_answers(tiny: OnnxModel) -> None
     probe, threat = tiny_probe(2), Threat(norm="l2")
     game = Game(probe.images[0], "l2", np.random.default_rng(0), pool=probe.pool)
     for count in (1, 5, 37, 100):
-        album = LowQuery(queries=count).album(game)
+        album = np.stack(list(LowQuery(queries=count).album(game)))
         assert len(album) == count and album.min() >= 0 and album.max() <= 1
-    walk = LowQuery().walk(game)
-    next(walk)
-    with pytest.raises(StopIteration):
-        walk.send(np.zeros(100, np.bool_))
+    walks = [LowQuery().walk(game) for _ in range(2)]
+    asked: list[list[Images]] = [[next(walk)] for walk in walks]
+    for walk, said, pages in zip(walks, (False, True), asked, strict=True):
+        with pytest.raises(StopIteration):
+            while True:
+                pages.append(walk.send(np.full(len(pages[-1]), said)))
+    assert {len(page) for page in asked[0]} == {16, 4} and sum(map(len, asked[0])) == 100
+    np.testing.assert_array_equal(*(np.concatenate(pages) for pages in asked))
     oracle = tiny_game(tiny, probe, threat, Goal.IMPERSONATE)
     result = make_attack("low_query")(oracle, probe, threat)
     assert result.won.all() and (result.queries == 100).all()

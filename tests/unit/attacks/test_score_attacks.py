@@ -16,6 +16,7 @@ from onnxfr.attacks._walks import CHUNK, Walk
 from onnxfr.attacks.score._base import ScoreGame, _watch
 from onnxfr.attacks.score.nes import NES
 from onnxfr.attacks.score.sign_hunter import SignHunter
+from onnxfr.attacks.score.simba import SimBA
 from onnxfr.attacks.score.square import Square, _side
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import LOST
@@ -131,6 +132,19 @@ def test_probes_of_a_quantising_verifier_are_visible() -> None:
     assert (round8(asked) != round8(np.full(SHAPE, 0.5, np.float32))).mean() > 0.5
     finer = next(NES().walk(game()))
     assert np.abs(finer - 0.5).mean() < 2e-3
+
+
+@pytest.mark.parametrize("basis", ["dct", "pixel"])
+def test_steps_before_a_quantising_verifier_survive_rounding_on_large_pictures(basis: str) -> None:
+    """Spread over 224 x 224 pixels, the usual wave is less than half a grey level high."""
+    clean = np.full((3, 224, 224), 128 / 255, np.float32)
+    rules = Threat(norm="l2", eps=EPS)
+    play = ScoreGame(clean, rules, np.random.default_rng(0), grain=1 / 255)
+    walk = SimBA(basis=basis).walk(play)  # type: ignore[arg-type]
+    next(walk)
+    for _ in range(6):
+        tried = walk.send(np.zeros(1, np.float32))
+        assert (round8(tried) != round8(clean)).any()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
