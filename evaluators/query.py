@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from onnxfr.attacks.decision.qeba import surrogate_basis
 from onnxfr.errors import SpecError
 from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
-from onnxfr.evaluators.crafting import check_budget
+from onnxfr.evaluators.crafting import check_budget, check_frames
 from onnxfr.evaluators.games import (
     Games,
     block_rows,
@@ -93,6 +94,8 @@ class Query(Evaluator):
         if wrong:
             raise SpecError(f"{wrong[0]} asks for gradients; it belongs to white_box, not to query")
         others = self._surrogates(context.context, made)
+        for model, data in product(context.models, context.data) if others else ():
+            check_frames(context.context, (model, *others), data, align=self.align)
         cells = [
             cell
             for model in context.models

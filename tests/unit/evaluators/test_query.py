@@ -96,6 +96,16 @@ def test_a_surrogate_gives_decision_attacks_their_start(
     assert {result.method for result in Query().summarise(table)} == {"boundary (primed by other)"}
 
 
+def test_a_surrogate_of_another_frame_is_refused_before_raw_pictures_are_cut(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    """Its change would lie 13 pixels beside the face."""
+    wider = make_model(tmp_path / "wider", size=128)
+    mixed = _spec(toy_model, toy_faces, attacks=["boundary"], surrogate=str(wider), align="yes")
+    with pytest.raises(SpecError, match="arcface at 112x112 and arcface at 128x128"):
+        plan_run(mixed, Context(tmp_path / "cache"))
+
+
 def test_starts_differ_from_the_clean_picture_where_the_surrogate_is_wrong_by_itself(
     tmp_path: Path, toy_model: Path, other_model: Path, toy_faces: Path
 ) -> None:
