@@ -114,7 +114,7 @@ def games_for(
     )
     if "landmarks" in needs and len(games.probe):
         cut = needs_alignment(context.pairs(data), align)
-        template = context.card(model).template if cut else None
+        template = context.model(model).card.template if cut else None
         points = find_landmarks(context, games.probe.images, landmarks, template)
         games = replace(games, probe=replace(games.probe, landmarks=points))
     return games

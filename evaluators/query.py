@@ -94,7 +94,8 @@ class Query(Evaluator):
         if wrong:
             raise SpecError(f"{wrong[0]} asks for gradients; it belongs to white_box, not to query")
         others = self._surrogates(context.context, made)
-        for model, data in product(context.models, context.data) if others else ():
+        primes = others and any(each.access == Access.DECISION for each in made.values())
+        for model, data in product(context.models, context.data) if primes else ():
             check_frames(context.context, (model, *others), data, align=self.align)
         cells = [
             cell

@@ -142,7 +142,7 @@ def make_suite(
             made = threat.as_file(games.probe.images, made)
             people = _people(context.pairs(data), games)
             pairs.extend(_write_goal(part, goal, games.probe, made, people, surrogate))
-        card = context.card(frame)
+        card = context.model(frame).card
         manifest = SuiteManifest(
             name=order.name,
             made_with=f"onnxfr {onnxfr.__version__}",

@@ -146,7 +146,7 @@ class Batch:
         }
 
     def _own_games(self, target: ModelRef) -> Games:
-        made, card = self.context.card(self.frame), self.context.card(target)
+        made, card = (self.context.model(model).card for model in (self.frame, target))
         if (card.input_size, card.template) == (made.input_size, made.template):
             return self.games
         own = load_games(

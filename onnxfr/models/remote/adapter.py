@@ -68,7 +68,8 @@ class Rule(_Part):
     begins: tuple[str, ...] = ()
     unless: tuple[Value, ...] = ()
     absent: bool = False
-    """Whether the rule means that there is nothing at ``path`` of the last step's answer."""
+    """Whether the rule means that there is nothing at ``path`` of the last step's answer; earlier
+    answers are not held against it."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Rule:

@@ -36,13 +36,12 @@ from onnxfr.models.remote.reading import (
     plain,
     read_answer,
 )
+from onnxfr.models.remote.secrecy import Veil
 from onnxfr.models.remote.sending import NeverSent, Sender, Stopped
 
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
-_SHORTEST_KEY = 6
-"""Letters of a secret that is looked for in what services say: shorter ones stand in any text."""
 _MOST_SENSELESS = 50
 """Answers in a row that nobody could read before the service is left alone."""
 
@@ -66,12 +65,12 @@ class Asker:
         self.adapter, self.journal, self._shared = adapter, journal, shared
         self._jitter, self._stopping = random.Random(), threading.Event()
         self._sender = Sender(adapter.pace, hosts, self._stopping)
-        self._pace = SharedPace(journal.path, adapter.pace)
-        self._secrets = [
+        self._pace = SharedPace(journal.path, adapter)
+        self._veil = Veil(
             text
             for name, text in shared.items()
-            if name.startswith("secret.") and isinstance(text, str) and len(text) >= _SHORTEST_KEY
-        ]
+            if name.startswith("secret.") and isinstance(text, str)
+        )
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self._away_until, self._away_why = 0.0, ""
         self._no_use: NoUse | None = None
@@ -120,8 +119,9 @@ class Asker:
     def _take_up_pace(self) -> None:
         """Wait as long as the last one to ask this service would have waited."""
         moment = self._pace.read()
-        self._sender.hold(moment.turn)
-        if moment.away > self._away_until - time.monotonic():
+        patient = moment.away <= self.adapter.pace.patience
+        self._sender.hold(max(moment.turn, moment.away if patient else 0.0))
+        if not patient and moment.away > self._away_until - time.monotonic():
             self._away_until, self._away_why = time.monotonic() + moment.away, moment.why
 
     def _answer(self, question: Question, again: bool) -> None:
@@ -134,7 +134,7 @@ class Asker:
             self._stopping.set()
             if not isinstance(error, RemoteError):
                 raise
-            told = type(error)(self._veiled(str(error)))
+            told = type(error)(self._veil(str(error)))
             if isinstance(told, NoUse):
                 self._no_use = told
             raise told from None
@@ -148,11 +148,12 @@ class Asker:
             try:
                 verdict = self._try(question)
             except TryAgain as reason:
-                why = self._veiled(str(reason))
+                why = self._veil(str(reason))
                 log.info("%s: %s (try %d)", self.adapter.name, why, attempt + 1)
                 self._pause(attempt, reason.wait, why)
                 continue
-            verdict = replace(verdict, detail=self._veiled(verdict.detail))
+            version = None if verdict.version is None else self._veil(verdict.version)
+            verdict = replace(verdict, detail=self._veil(verdict.detail), version=version)
             changed = self._version_changed(verdict)
             # A paid answer is kept even where it may not be used.
             self.journal.record(question.key, verdict, again=again or changed is not None)
@@ -194,21 +195,23 @@ class Asker:
         """Take the steps of a question, counting in ``used`` the calls that may be paid for."""
         values = {**self._shared, **question.values}
         for step in self.adapter.steps[:-1]:
-            status, body = self._send(step, values, used)
+            status, body = self._send(step, values, used, last=False)
             content = parse(body)
             refused = find_rejection(self.adapter, status, content, last=False)
             if refused is not None:
                 return refused
-            check_status(self.adapter, status, body)
+            check_status(self.adapter, status, body, last=False)
             for name, path in step.captures.items():
                 value = look(content, path)
                 if not found(value):
                     return Verdict(Kind.REJECTED, detail=f"no {name}")
                 values[f"captured.{name}"] = plain(value)
-        status, body = self._send(self.adapter.steps[-1], values, used)
+        status, body = self._send(self.adapter.steps[-1], values, used, last=True)
         return read_answer(self.adapter, status, body)
 
-    def _send(self, step: Step, values: Values, used: list[int]) -> tuple[int, bytes]:
+    def _send(
+        self, step: Step, values: Values, used: list[int], *, last: bool
+    ) -> tuple[int, bytes]:
         self._check_away()
         self._sender.wait_turn()
         # Not before its turn: signatures name the time, and services take none that is old.
@@ -220,17 +223,11 @@ class Asker:
             used[0] -= 1
             raise
         wait = retry_after(given.retry_after, given.date)
-        check_given(self.adapter, given.status, given.content, wait)
+        check_given(self.adapter, given.status, given.content, wait, last=last)
         if given.problem:
-            check_status(self.adapter, given.status, given.problem.encode())
+            check_status(self.adapter, given.status, given.problem.encode(), last=last)
             raise Unusable(given.problem)
         return given.status, given.content
-
-    def _veiled(self, text: str) -> str:
-        """Return what a service said without the keys that it may have repeated."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
 
     def _pause(self, attempt: int, wanted: float | None, why: str) -> None:
         if wanted is not None and wanted > self.adapter.pace.patience:

@@ -68,6 +68,18 @@ def read_secrets(adapter: Adapter) -> dict[str, str]:
     return found
 
 
+def check_places(adapter: Adapter) -> None:
+    """Raise where any text of an adapter has a place that nothing will fill."""
+    known = [f"secret.{name}" for name in adapter.secrets]
+    known += [f"parameter.{name}" for name in adapter.parameters]
+    values = dict.fromkeys(("probe", "reference", "joined", *known), "x")
+    for step in adapter.steps:
+        settings = (step.query, step.headers, step.signing)
+        texts = [text for each in settings for text in each.values()]
+        _fill_deep([step.url, *texts, step.body], values)
+        values |= {f"captured.{name}": "x" for name in step.captures}
+
+
 def make_request(step: Step, values: Mapping[str, bytes | str], clock: float) -> Ready:
     """Fill a step's templates and sign it.
 

@@ -15,7 +15,13 @@ from onnxfr.models.preprocessing import Preprocessing
 from onnxfr.models.remote.adapter import Adapter
 from onnxfr.models.remote.asking import Asker, Question
 from onnxfr.models.remote.authorisation import check_authorised, host_of, is_loopback
-from onnxfr.models.remote.filling import encode_picture, fill, join_pictures, read_secrets
+from onnxfr.models.remote.filling import (
+    check_places,
+    encode_picture,
+    fill,
+    join_pictures,
+    read_secrets,
+)
 from onnxfr.models.remote.journal import Journal
 from onnxfr.models.remote.reading import Verdict
 from onnxfr.types import Access, Images, Pixels
@@ -57,6 +63,7 @@ class RemoteModel(Comparer):
         if self._asker is not None:
             return self._asker
         adapter = self.adapter
+        check_places(adapter)
         shared = {f"parameter.{name}": text for name, text in adapter.parameters.items()}
         blank = dict.fromkeys((f"secret.{name}" for name in adapter.secrets), "x")
         captures = {f"captured.{name}": "x" for step in adapter.steps for name in step.captures}

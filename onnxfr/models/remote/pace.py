@@ -15,7 +15,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from onnxfr.models.remote.adapter import Pace
+from onnxfr.models.remote.adapter import Adapter
+
+_LONGEST_AWAY = 3600.0
+"""After so many seconds a service is asked again, whatever it once said: that costs one call."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +33,32 @@ class Moment:
 class SharedPace:
     """The file ``JOURNAL.pace``; used under the journal's lock only."""
 
-    def __init__(self, journal: Path, pace: Pace) -> None:
+    def __init__(self, journal: Path, adapter: Adapter) -> None:
         self._path = journal.with_name(f"{journal.name}.pace")
+        self._service, pace = adapter.digest(), adapter.pace
         self._longest = max(pace.patience, 1 / pace.per_second if pace.per_second else 0.0)
 
     def read(self) -> Moment:
         """Return what the last one to ask has left; nothing where that says nothing."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             entry = json.loads(self._path.read_bytes())
-            now, left = time.time(), float(entry["left"])
+            if entry["service"] != self._service:
+                return Moment()
             # A clock that was set back must not lengthen what was said.
-            passed = max(0.0, now - left)
+            passed = max(0.0, time.time() - float(entry["left"]))
             turn = min(float(entry["turn"]), self._longest) - passed
-            away = float(entry["away"]) - passed
-            return Moment(max(0.0, turn), max(0.0, away), str(entry["why"]))
+            # A service that names a moment for a time to wait would be away for ever.
+            away = min(float(entry["away"]), _LONGEST_AWAY) - passed
+            why = f"{entry['why']}, kept in {self._path.name}"
+            return Moment(max(0.0, turn), max(0.0, away), why)
         return Moment()
 
     def write(self, moment: Moment) -> None:
         """Leave word for whoever asks next."""
         if moment.turn <= 0 and moment.away <= 0 and not self._path.exists():
             return
-        content = {"left": time.time(), "turn": moment.turn, "away": moment.away, "why": moment.why}
+        content = {"service": self._service, "left": time.time(), "turn": moment.turn}
+        content |= {"away": moment.away, "why": moment.why}
         with suppress(OSError):
             self._path.write_text(json.dumps(content), encoding="utf-8")
 

@@ -15,6 +15,7 @@ from typing import Any
 from onnxfr.errors import RemoteError
 from onnxfr.models.remote.adapter import Adapter, Answer, Rule, Value
 
+_FILTERS = ("base64", "json", "strip")
 _PART = re.compile(r"([^.\[\]]+)|\[(-?\d+)\]")
 _SHOWN = 300
 _NUDGE = 1e-6
@@ -112,43 +113,49 @@ def find_rejection(
     adapter: Adapter, status: int, content: Any, *, last: bool = True
 ) -> Verdict | None:
     """Return the rejection that an answer is, if it is one; ``last`` where it may be a verdict."""
-    for rule in adapter.answer.rejected:
-        # Earlier answers never hold what the last one does; a missing capture tells enough there.
-        if (last or not rule.absent) and fits(rule, status, content):
+    for rule in _heard(adapter.answer.rejected, last):
+        # A page that says "overloaded" lacks whatever one looks for: name the status there.
+        if (rule.status or not _is_busy(status)) and fits(rule, status, content):
             if rule.absent:
                 return Verdict(Kind.REJECTED, detail="nothing found")
-            detail = "" if rule.path is None else plain(look(content, rule.path))[:_SHOWN]
+            detail = "" if rule.path is None else _cut(plain(look(content, rule.path)))
             return Verdict(Kind.REJECTED, detail=detail)
     return None
 
 
-def check_given(adapter: Adapter, status: int, body: bytes, wait: float | None) -> None:
+def check_given(
+    adapter: Adapter, status: int, body: bytes, wait: float | None, *, last: bool = True
+) -> None:
     """Raise ``TryAgain`` where the service has not answered, only said so."""
-    content = parse(body)
-    again = any(fits(rule, status, content) for rule in adapter.answer.retry)
-    if not again and _is_told(adapter.answer, status, content):
+    content, rules = parse(body), adapter.answer
+    again = any(fits(rule, status, content) for rule in _heard(rules.retry, last))
+    named = [rule for rule in (*rules.rejected, *rules.failed) if status in rule.status]
+    # One that takes whatever is said for a failure takes "slow down" for one, too.
+    certain = [rule for rule in rules.failed if rule.values or rule.begins]
+    told = any(fits(rule, status, content) for rule in _heard((*named, *certain), last))
+    if told and not again:
         return
     if status == 429:
         raise TryAgain("too many requests (429)", wait, charged=False)
-    if status == 408 or status >= 500:
+    if _is_busy(status):
         raise TryAgain(f"status {status}", wait)
     if again:
         raise TryAgain(f"status {status}: {_shown(body)}", wait)
 
 
-def _is_told(rule: Answer, status: int, content: Any) -> bool:
-    """Tell whether a rule knows this very answer, whatever its status usually means.
-
-    A rejection has to name the status: an overloaded gateway's page lacks anything one looks for.
-    """
-    named = (each for each in (*rule.rejected, *rule.failed) if status in each.status)
-    placed = (each for each in rule.failed if each.path is not None and not each.absent)
-    return any(fits(each, status, content) for each in (*named, *placed))
+def _heard(rules: Sequence[Rule], last: bool) -> list[Rule]:
+    """Return the rules for a step: earlier answers never hold what the last one does."""
+    return [rule for rule in rules if last or not rule.absent]
 
 
-def check_status(adapter: Adapter, status: int, body: bytes) -> None:
+def _is_busy(status: int) -> bool:
+    return status in (408, 429) or status >= 500
+
+
+def check_status(adapter: Adapter, status: int, body: bytes, *, last: bool = True) -> None:
     """Raise where an answer is neither a verdict nor a known rejection."""
-    failed = any(fits(rule, status, parse(body)) for rule in adapter.answer.failed)
+    rules = _heard(adapter.answer.failed, last)
+    failed = any(fits(rule, status, parse(body)) for rule in rules)
     if failed or not 200 <= status < 300:
         # The others may be about this picture.
         hopeless = failed or 300 <= status < 400 or status in _ABOUT_THE_CLIENT
@@ -213,6 +220,8 @@ def found(value: Any) -> bool:
 
 def plain(value: Any) -> str:
     """Return a value as text that can be sent and stored: JSON may hold halves of characters."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.encode("utf-8", "replace").decode()
 
@@ -222,11 +231,14 @@ def _has_room_for(path: str, content: Any) -> bool:
 
     A page that asks to log in holds no score either, and says nothing about two faces.
     """
-    before, _, last = (part.strip() for part in path.rpartition("|"))
-    stem = last.rpartition("[")[0] or last.rpartition(".")[0]
-    place = " | ".join(part for part in (before, stem) if part)
+    stages = [stage.strip() for stage in path.split("|")]
+    while stages[-1] in _FILTERS and len(stages) > 1:
+        stages.pop()
+    last = stages.pop()
+    stem = last.rpartition("[" if "[" in last else ".")[0]
+    place = " | ".join(part for part in (*stages, stem) if part)
     around = look(content, place) if place else content
-    return around is None or isinstance(around, dict | list)
+    return around is None or isinstance(around, list if "[" in last else dict)
 
 
 def _walk(content: Any, path: str) -> Any:
@@ -278,5 +290,8 @@ def _kind(value: Any) -> type:
 
 
 def _shown(body: bytes) -> str:
-    text = " ".join(body.decode("utf-8", "replace").split())
+    return _cut(" ".join(body.decode("utf-8", "replace").split()))
+
+
+def _cut(text: str) -> str:
     return text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")

@@ -104,6 +104,8 @@ def test_a_surrogate_of_another_frame_is_refused_before_raw_pictures_are_cut(
     mixed = _spec(toy_model, toy_faces, attacks=["boundary"], surrogate=str(wider), align="yes")
     with pytest.raises(SpecError, match="arcface at 112x112 and arcface at 128x128"):
         plan_run(mixed, Context(tmp_path / "cache"))
+    scores = _spec(toy_model, toy_faces, attacks=["square"], surrogate=str(wider), align="yes")
+    assert plan_run(scores, Context(tmp_path / "cache")).cells, "which use no surrogate"
 
 
 def test_starts_differ_from_the_clean_picture_where_the_surrogate_is_wrong_by_itself(

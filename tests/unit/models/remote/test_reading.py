@@ -82,6 +82,9 @@ def test_a_score_that_is_no_number_is_not_an_absent_one() -> None:
         ("data.likeness", b'{"data": {}}', b'{"message": "log in"}'),
         ("likeness", b"{}", b"<html>Please log in</html>"),
         ("text | json | likeness", b'{"text": "{}"}', b'{"text": "I cannot tell"}'),
+        ("[0].likeness", b"[]", b'{"error": 1}'),
+        ("likeness | strip", b"{}", b"busy"),
+        ("a | base64 | json | b.c | strip", b'{"a": "eyJiIjoge319"}', b'{"a": "e30="}'),
     ],
 )
 def test_a_score_is_absent_only_from_what_could_hold_it(
@@ -114,7 +117,20 @@ def test_what_a_rule_names_is_no_call_for_another_try() -> None:
             check_given(adapter, status, body, None)
     assert read_answer(adapter, 500, b'{"error": "no face"}').kind is Kind.REJECTED
     with pytest.raises(NoUse):
-        read_answer(adapter, 503, b'{"quota": 0, "face": 1}')
+        read_answer(adapter, 503, b'{"quota": 0}')
+    with pytest.raises(NoUse):
+        read_answer(adapter, 429, b'{"unpaid": 1}')
+
+
+def test_a_rule_for_any_failure_takes_no_slow_down_for_one() -> None:
+    adapter = adapter_of(
+        "http://127.0.0.1/", answer='failed = [{ path = "error.code", unless = [0] }]'
+    )
+    for status in (408, 429, 503):
+        with pytest.raises(TryAgain):
+            check_given(adapter, status, b'{"error": {"code": "SLOW_DOWN"}}', None)
+    with pytest.raises(NoUse):
+        read_answer(adapter, 400, b'{"error": {"code": "WRONG"}}')
 
 
 @pytest.mark.parametrize(
@@ -133,8 +149,8 @@ def test_a_rule_that_would_fit_more_than_it_says_is_refused(rule: str) -> None:
 
 
 def test_what_is_captured_goes_on_as_json_has_it() -> None:
-    assert [plain(each) for each in ("a", 1, 1.5, True, {"a": None})] == [
-        *("a", "1", "1.5", "true", '{"a": null}')
+    assert [plain(each) for each in ("a", b"b", 1, 1.5, True, {"a": None})] == [
+        *("a", "b", "1", "1.5", "true", '{"a": null}')
     ]
 
 

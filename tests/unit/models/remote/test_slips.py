@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_service import KEY, Reply, adapter_of, ask, serving
@@ -14,6 +15,7 @@ from onnxfr.errors import RemoteError
 from onnxfr.models.remote.filling import fill
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, NoUse
+from onnxfr.models.remote.secrecy import Veil
 
 SECRET = "sekret-key-123456"
 
@@ -31,39 +33,60 @@ def test_a_place_that_is_none_is_told_before_anything_is_sent(place: str) -> Non
     assert fill("${secret.api-key!}", values) == "x"
 
 
-def test_a_question_with_such_a_place_costs_nothing(
-    open_model: Callable[..., RemoteModel],
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"body": {"a": ["${ probe }"]}},
+        {"body": {"${captured.n}": 1}},
+        {"encoding": "raw", "body": "${Reference}"},
+        {"query": {"set": "${parameter.face-set}"}},
+        {"signing": {"key": "${secret.api-key}"}},
+    ],
+)
+def test_an_adapter_with_such_a_place_is_refused_before_its_first_step(
+    tmp_path: Path, slip: dict[str, Any], at: int
 ) -> None:
-    with serving(lambda _: Reply()) as service:
-        adapter = adapter_of(service.url)
-        step = adapter.steps[0].model_copy(update={"body": {"a": "${ probe }"}})
-        model = open_model(adapter.model_copy(update={"steps": (step,)}))
-        with pytest.raises(RemoteError, match="it may hold"):
-            ask(model)
-        assert not service.calls and model.journal.spent == 0
+    adapter = adapter_of("http://127.0.0.1:9/", "http://127.0.0.1:9/")
+    steps = list(adapter.steps)
+    steps[at] = steps[at].model_copy(update=slip)
+    model = RemoteModel(adapter.model_copy(update={"steps": tuple(steps)}), tmp_path / "j")
+    with pytest.raises(RemoteError, match="it may hold"):
+        model.open()
+    assert not list(tmp_path.iterdir())
 
 
-def test_what_the_last_answer_lacks_is_no_rejection_in_the_first(
-    open_model: Callable[..., RemoteModel],
+@pytest.mark.parametrize("kind", ["rejected", "retry", "failed"])
+def test_what_the_last_answer_lacks_is_not_sought_in_the_first(
+    open_model: Callable[..., RemoteModel], kind: str
 ) -> None:
-    rule = 'rejected = [{ path = "faces", absent = true }]'
+    rule = f'{kind} = [{{ path = "faces", absent = true }}]'
 
     def say(number: int) -> Reply:
         last = {"match": True} if number == 4 else {"match": True, "faces": [1]}
         return Reply(last if number % 2 == 0 else {"match": "token"})
 
     with serving(say) as service:
-        model = open_model(adapter_of(service.url, service.url, answer=rule))
-        kinds = [each.kind for each in ask(model, 2) if each is not None]
-    assert len(service.calls) == 4 and kinds == [Kind.JUDGED, Kind.REJECTED]
+        pace = "retries = 0\nconcurrency = 1"
+        model = open_model(adapter_of(service.url, service.url, answer=rule, pace=pace))
+        (first,) = ask(model)
+        assert first is not None and first.kind is Kind.JUDGED and len(service.calls) == 2
+        if kind == "rejected":
+            second = ask(model, 2)[1]
+            assert second is not None and second.kind is Kind.REJECTED
+        else:
+            with pytest.raises(RemoteError):
+                ask(model, 2)
+    assert len(service.calls) == 4
 
 
 def test_a_key_that_a_service_repeats_is_written_nowhere(
     open_model: Callable[..., RemoteModel], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     echo = f"you came with Bearer {SECRET}"
+    cut = {"headers": "x" * 270 + f" Bearer {SECRET} " + "y" * 99}
     says = {
-        1: Reply({"headers": echo}),
+        1: Reply(cut),
         2: Reply({"error": echo}, 503),
         3: Reply(echo.encode(), 401),
     }
@@ -77,7 +100,16 @@ def test_a_key_that_a_service_repeats_is_written_nowhere(
         with pytest.raises(NoUse) as again:
             ask(model, 2)
     kept = (tmp_path / "j").read_text() + caplog.text + str(refused.value) + str(again.value)
-    assert SECRET not in kept and len(service.calls) == 3
+    assert SECRET[:7] not in kept and len(service.calls) == 3
+
+
+def test_a_veil_knows_keys_as_json_and_addresses_write_them_and_cut_off() -> None:
+    veil = Veil(["sek/ret+key=12", "sek/ret", "short", 'quo"te-key'])
+    assert veil("a sek/ret+key=12 b sek/ret c") == "a *** b *** c"
+    assert veil(r"a sek\/ret+key=12, quo\"te-key") == "a ***, ***"
+    assert veil("k=sek%2Fret%2Bkey%3D12&x") == "k=***&x"
+    assert veil("it was sek/ret+ke...") == "it was ***..."
+    assert veil("short text sek...") == "short text sek..."
 
 
 @pytest.mark.parametrize("proxy", ["socks://127.0.0.1:7890/", "socks5://127.0.0.1:9"])

@@ -13,7 +13,6 @@ import pytest
 from toy_service import KEY, Reply, adapter_of, ask, serving
 
 from onnxfr.errors import RemoteError
-from onnxfr.models.remote.adapter import Pace
 from onnxfr.models.remote.deadlines import bound_heads
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.pace import Moment, SharedPace, retry_after
@@ -121,12 +120,28 @@ def test_a_service_that_is_away_is_left_alone_by_all(
     assert len(service.calls) == 1
 
 
+def test_more_patience_than_before_waits_for_what_is_left(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    busy = Reply({}, 429, {"Retry-After": "2"})
+    with serving(lambda number: busy if number == 1 else Reply()) as service:
+        with pytest.raises(RemoteError, match="asks to wait"):
+            ask(open_model(adapter_of(service.url, pace="patience = 1\nconcurrency = 1")))
+        assert None not in ask(open_model(adapter_of(service.url, pace="patience = 9")))
+        assert service.calls[1] - service.calls[0] > 1.7
+
+
 def test_what_the_last_one_left_is_bounded_and_may_be_spoilt(tmp_path: Path) -> None:
-    pace = SharedPace(tmp_path / "j", Pace(per_second=0.5, patience=3))
+    adapter = adapter_of("http://127.0.0.1/", pace="per_second = 0.5\npatience = 3")
+    pace = SharedPace(tmp_path / "j", adapter)
     assert pace.read() == Moment()
     pace.write(Moment(turn=1e9, away=50.0, why="busy"))
     read = pace.read()
-    assert 2.9 < read.turn <= 3 and 49.9 < read.away <= 50 and read.why == "busy"
+    assert 2.9 < read.turn <= 3 and 49.9 < read.away <= 50 and read.why == "busy, kept in j.pace"
+    other = SharedPace(tmp_path / "j", adapter_of("http://127.0.0.1/other"))
+    assert other.read() == Moment()
+    pace.write(Moment(away=1.8e9, why="a moment for a time to wait"))
+    assert pace.read().away <= 3600
     for text in ("", "[]", '{"left": 0}', '{"left": 1, "turn": "x", "away": 0, "why": ""}'):
         (tmp_path / "j.pace").write_text(text)
         assert pace.read() == Moment()
