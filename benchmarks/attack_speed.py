@@ -1,6 +1,7 @@
 """What an attack costs: our steps against bare torch, our PGD against peers, our search's saving.
 
 Run: python benchmarks/attack_speed.py MODEL --data lfw:PATH [--pairs 8] [--rounds 5] [--search 6]
+[--leave 24]
 
 Ratios only, everything interleaved in one run. Peers (Foolbox, torchattacks, ART) are timed where
 they can be imported: run it with the Python of an environment that has onnxfr and them.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -136,6 +137,28 @@ def steps_and_peers(world: World, rounds: int) -> None:
         print(f"  {name:24} {middle:.3f}  ({low:.3f} – {high:.3f})")
 
 
+def early_leavers(worlds: Sequence[World]) -> None:
+    """Compare what is won with all steps and when winners leave, as float and as 8-bit pictures."""
+    for world in worlds:
+        probe = world.probe
+        for eps in EPS, 1.5 / 255:
+            threat = Threat(norm="linf", eps=eps)
+            every, early = (
+                make_attack("pgd", {"steps": STEPS, "step_ratio": 1.5, "stop_on_win": stop})(
+                    world.oracle(probe, threat), probe, threat, seed=0
+                )
+                for stop in (False, True)
+            )
+            print(
+                f"winners leave, {world.goal}, {len(probe)} pairs, eps {255 * eps:g}/255: won "
+                f"{early.won.sum()} (all steps {every.won.sum()}), as 8-bit files "
+                f"{early.won_8bit.sum()} ({every.won_8bit.sum()}), lost by leaving "
+                f"{(every.won & ~early.won).sum()} and {(every.won_8bit & ~early.won_8bit).sum()}; "
+                f"{early.gradients.mean():.1f} gradients and {early.queries.mean():.1f} questions "
+                f"a pair ({every.gradients.mean():.1f})"
+            )
+
+
 def search_saving(world: World, pairs: int) -> None:
     """Compare gradients and medians of our search with RobFR's schedule on the same pairs."""
     probe, threat = world.probe.take(np.arange(pairs)), Threat(norm="linf")
@@ -175,6 +198,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--search", type=int, default=6)
+    parser.add_argument("--leave", type=int, default=0, help="pairs a goal, winners leaving")
     options = parser.parse_args()
     torch.set_num_threads(1)
     without_torchvision()
@@ -184,6 +208,8 @@ def main() -> None:
         steps_and_peers(world, options.rounds)
     if options.search:
         search_saving(world, min(options.search, len(world.probe)))
+    if options.leave:
+        early_leavers([World(options.model, options.data, goal, options.leave) for goal in Goal])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ of other people that is not taken for it. Distances are root mean square changes
 Square (linf, budget ``--eps``) is judged by how many questions its first win took.
 
 Peers ask our engine, which is the same function answered sooner, unless ``--peer-engine plain``.
+With ``--half`` all ask the network in half precision through openvino, which both environments
+then need.
 ``--out`` keeps one line per pair and attack, so the same command goes on where it was stopped;
 pairs played with fewer questions are played anew. ``--table`` only prints what is there: medians
 over the pairs, and for every attack that a peer has too the median over the pairs of our distance
@@ -119,7 +121,7 @@ def play_peer(
     job = {
         **{"who": who, "attack": name, "goal": goal.value, "queries": options.queries},
         **{"threshold": options.threshold, "seed": options.seed, "threads": options.threads},
-        "engine": options.peer_engine,
+        "engine": "half" if options.half else options.peer_engine,
         **{"norm": threat_of(name, options).norm, "eps": options.eps, "pairs": pairs},
         "model": str(options.folder / "model.onnx"),
     }
@@ -142,6 +144,7 @@ def condensed(line: Line, name: str, options: Any) -> Line:
     """Return a pair's line with what the table needs of its curve."""
     kept = {"pair": line["pair"], "queries": line["queries"], "seconds": round(line["seconds"], 2)}
     kept["seed"] = options.seed
+    kept |= {"precision": "half"} if options.half else {}
     if name == "square":
         won = [asked for asked, far in line["curve"] if far <= options.eps + 1e-6]
         return kept | {"eps": options.eps, "won_at": min(won, default=None)}
@@ -228,7 +231,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of lfw_112 and pairs.txt")
     parser.add_argument("--peer-python", help="Python that has the peers; else ours only")
     parser.add_argument("--peer-engine", choices=("ours", "plain"), default="ours")
+    parser.add_argument("--half", action="store_true", help="half precision (needs openvino)")
     parser.add_argument("--pairs", type=int, default=10, help="pairs a goal")
+    parser.add_argument("--block", type=int, default=10, help="pairs of ours played at once")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--eps", type=read_eps, default=read_eps("6/255"), help="Square's budget")
     parser.add_argument("--attacks", nargs="+", help="only these, ours or peers'")
@@ -241,7 +246,9 @@ def main() -> None:
     lines = read_lines(options.out)
     if options.table:
         return print_table(lines)
-    model = load_model(options.model, threads=options.threads)
+    if any(("precision" in line) != options.half for line in lines):
+        parser.error(f"{options.out} was measured in another precision; name another file")
+    model = _load(options)
     options.folder = model.folder
     jobs = [("onnxfr", name) for name in OURS] + (list(PEERS) if options.peer_python else [])
     probes = {goal: read_probe(options.data, goal, options.pairs) for goal in Goal}
@@ -255,15 +262,25 @@ def main() -> None:
         wanted = options.attacks is None or name in options.attacks
         if who not in options.who or not wanted or not missing:
             continue
-        if who == "onnxfr":
-            found = play_ours(model, name, probes[goal], goal, missing, options)
-        else:
-            found = play_peer(who, name, probes[goal], goal, missing, options)
-        for line in found:
-            lines.append(facts | condensed(line, name, options))
-            with options.out.open("a") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
+        for at in range(0, len(missing), options.block):
+            block = missing[at : at + options.block]
+            if who == "onnxfr":
+                found = play_ours(model, name, probes[goal], goal, block, options)
+            else:
+                found = play_peer(who, name, probes[goal], goal, block, options)
+            for line in found:
+                lines.append(facts | condensed(line, name, options))
+                with options.out.open("a") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
     print_table(lines)
+
+
+def _load(options: Any) -> OnnxModel:
+    if options.half:
+        from _half_engine import load_half
+
+        return load_half(options.model, options.threads)
+    return load_model(options.model, threads=options.threads)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class Oracle(Standing):
         self._sign = -1.0 if self.goal is Goal.DODGE else 1.0
         self._samples, self.looks, self.batch_size = samples, looks, batch_size
         self._at_once = min(batch_size, _AT_ONCE) if self.device.type == "cpu" else batch_size
-        self._decoder: View | None = None
+        self.decoder: View | None = None
         self._starts: Starts | None = None
         clean = round8(probe.images) if self.quantise else probe.images
         self._ledger, self._recording = Ledger(clean, threat), True
@@ -128,9 +128,9 @@ class Oracle(Standing):
 
     def through(self, decoder: View) -> Oracle:
         """Return the same game played in another space; ``decoder`` makes pictures of points."""
-        inner, outer = self._decoder, copy.copy(self)
+        inner, outer = self.decoder, copy.copy(self)
         outer._starts = None
-        outer._decoder = (
+        outer.decoder = (
             decoder if inner is None else lambda points, rows: inner(decoder(points, rows), rows)
         )
         return outer
@@ -221,7 +221,7 @@ class Oracle(Standing):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         total, mean = point.new_zeros(()), point.new_zeros(len(point))
         for _ in range(self._samples):
-            picture = point if self._decoder is None else self._decoder(point, rows)
+            picture = point if self.decoder is None else self.decoder(point, rows)
             if self.quantise:
                 picture = picture + (round8(picture) - picture).detach()
             seen = picture
@@ -265,9 +265,9 @@ class Oracle(Standing):
         return np.where(margins == UNASKED, np.float32(LOST), margins)
 
     def _pictures(self, points: Images | torch.Tensor, rows: Rows) -> Images:
-        if self._decoder is not None:
+        if self.decoder is not None:
             with torch.no_grad():
-                points = self._decoder(torch.as_tensor(points), rows)
+                points = self.decoder(torch.as_tensor(points), rows)
         return round8(to_array(points)) if self.quantise else to_array(points)
 
     def _margins(self, images: Images, rows: Rows) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
+from torch import fx
 
 from onnxfr.errors import (
     CardError,
@@ -33,7 +34,7 @@ from onnxfr.models.graph import to_torch
 from onnxfr.models.memory import keep_freed_memory
 from onnxfr.models.ort import OrtEngine
 from onnxfr.models.store import file_digest
-from onnxfr.models.torch_layout import fastest_layout, lay_out
+from onnxfr.models.torch_layout import lay_out_fastest
 from onnxfr.models.upcast import upcast_half
 from onnxfr.paths import cache_dir, expanded
 from onnxfr.types import Embeddings, Images
@@ -140,10 +141,8 @@ class OnnxModel(FRModel):
                 # A graph may compute part of itself in float64; nothing makes that part narrower.
                 module = module.to(device) if dtype == torch.float32 else module.to(device, dtype)
                 self._layouts[key] = torch.contiguous_format
-                if dtype == torch.float32 and self.card.batch == "dynamic":
-                    layout = fastest_layout(module, self.card.sha256, self.card.input_size, device)
-                    lay_out(module, layout)
-                    self._layouts[key] = layout
+                if dtype == torch.float32:
+                    self._layouts[key] = lay_out_fastest(module, self.card, device)
                 self._modules[key] = module
             return self._modules[key]
 
@@ -155,16 +154,15 @@ class OnnxModel(FRModel):
         """Embed a batch differentiably, in the number type and place of ``images``."""
         images = torch.as_tensor(images)
         module = self.torch_module(images.dtype, images.device)
-        fitted = fit(images, self.card.input_size)
-        if self.card.batch == "loop" and len(fitted) > 1:
-            rows = [module(fitted[k : k + 1]) for k in range(len(fitted))]
-            return torch.cat(rows)
         layout = self._layouts[(images.dtype, images.device)]
-        embeddings: torch.Tensor = module(fitted.contiguous(memory_format=layout))
+        fitted = fit(images, self.card.input_size).contiguous(memory_format=layout)
+        if self.card.batch == "loop" and len(fitted) > 1:
+            return torch.cat([module(picture[None]) for picture in fitted])
+        embeddings: torch.Tensor = module(fitted)
         return embeddings
 
 
-def _converted(graph: onnx.ModelProto, size: tuple[int, int], most: int) -> torch.nn.Module:
+def _converted(graph: onnx.ModelProto, size: tuple[int, int], most: int) -> fx.GraphModule:
     """Return the differentiable form of a graph, or raise ``NotDifferentiable``.
 
     Args:

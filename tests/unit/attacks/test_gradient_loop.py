@@ -22,6 +22,7 @@ from onnxfr.attacks.white_box.pgd import PGD
 from onnxfr.errors import SpecError, UnknownName
 from onnxfr.models.wrapper import OnnxModel
 from onnxfr.oracle import Oracle
+from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Goal, Images, Norm
 
@@ -130,6 +131,39 @@ def test_stopping_on_a_win_saves_gradients_and_loses_no_win(tiny: OnnxModel) -> 
     )
     assert (early.won == plain.won).all()
     assert early.gradients.sum() < plain.gradients.sum()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("goal", list(Goal))
+def test_stopping_on_a_win_loses_none_that_an_8_bit_file_keeps(
+    tiny: OnnxModel, goal: Goal, norm: Norm
+) -> None:
+    """Just past the threshold a float picture wins and its file does not: too early to leave."""
+    probe, saved = tiny_probe(8), 0
+    for eps in (0.004, 0.006, 0.01, 0.02):
+        threat = Threat(norm=norm, eps=eps)
+        plain, early = (
+            PGD(steps=12, step_ratio=1.5, stop_on_win=stop)(
+                tiny_game(tiny, probe, threat, goal), probe, threat, seed=0
+            )
+            for stop in (False, True)
+        )
+        assert (early.won >= plain.won).all()
+        assert (early.won_8bit >= plain.won_8bit).all()
+        assert ((early.gradients < 12) <= (early.won_8bit | early.won_clean)).all()
+        saved += int(plain.gradients.sum() - early.gradients.sum())
+    assert saved > 0
+
+
+def test_stopping_on_a_win_asks_no_files_of_points_that_are_none(tiny: OnnxModel) -> None:
+    """Where pictures are rounded anyway, or decoded from another space, the win is a win."""
+    probe, threat = tiny_probe(6), Threat(eps=EPS)
+    attack = BIM(steps=10, stop_on_win=True)
+    rounded = tiny_game(tiny, probe, threat, Goal.DODGE, quantise=True)
+    decoded = tiny_game(tiny, probe, threat, Goal.DODGE).through(lambda points, _: points.flip(3))
+    for oracle in (rounded, decoded):
+        attack.run(oracle, probe, threat, RowRng(0, probe.ids, "stop"))
+        assert not oracle.queries.any() and (oracle.gradients < 10).any()
 
 
 def test_momentum_lookahead_and_neighbours_change_the_path(tiny: OnnxModel) -> None:

@@ -13,7 +13,7 @@ from onnxfr.models.graph.ops.windows import Window, read_window
 from onnxfr.models.graph.rules import MICROSOFT, operator
 from onnxfr.models.graph.values import Product, Value, dimensions
 
-_CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
+CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _SPREAD = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 
 
@@ -28,7 +28,7 @@ class _Layer:
 
     def write(self, weight: Value, bias: Value | None) -> Value:
         node, window = self.node, self.window
-        convolve = _CONVOLVE[len(window.kernel)]
+        convolve = CONVOLVE[len(window.kernel)]
         common = (window.strides, window.torch_padding, window.dilations, self.groups)
         padded = self.x
         if window.uneven:
