@@ -172,14 +172,17 @@ class _State:
         """Return the rows whose point has won and whose 8-bit file wins as well.
 
         Points that are rounded before anybody sees them have won so already; points of another
-        space have no file.
+        space have no file. Rows without a question left stay to the end.
         """
         won = np.flatnonzero((margin > 0).cpu().numpy())
         if not won.size or self.oracle.quantise or self.oracle.decoder is not None:
             return won
         points = to_array(x[torch.as_tensor(won)])
         files = self.threat.take(won).as_file(self.probe.images[won], points)
-        return won[self.oracle.decide(files, won)]
+        try:
+            return won[self.oracle.decide(files, won)]
+        except BudgetExhausted:  # of these rows; others go on
+            return won[:0]
 
     def step(self, x: torch.Tensor, turn: int) -> tuple[torch.Tensor, torch.Tensor]:
         attack = self.attack

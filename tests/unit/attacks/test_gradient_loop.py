@@ -155,6 +155,20 @@ def test_stopping_on_a_win_loses_none_that_an_8_bit_file_keeps(
     assert saved > 0
 
 
+def test_stopping_on_a_win_goes_on_when_files_can_no_longer_be_asked_about(
+    tiny: OnnxModel,
+) -> None:
+    """A row that has spent its questions must not end the others' attack, nor its own."""
+    probe, threat = tiny_probe(8), Threat(eps=0.02, max_queries=12)
+    attack = BIM(steps=12, step_ratio=1.5, stop_on_win=True)
+    oracle = tiny_game(tiny, probe, threat, Goal.DODGE)
+    for _ in range(12):
+        oracle.decide(probe.images)
+    attack.run(oracle, probe, threat, RowRng(0, probe.ids, "stop"))
+    assert np.isfinite(oracle.best_distance).any()
+    assert (oracle.gradients == 12).all()
+
+
 def test_stopping_on_a_win_asks_no_files_of_points_that_are_none(tiny: OnnxModel) -> None:
     """Where pictures are rounded anyway, or decoded from another space, the win is a win."""
     probe, threat = tiny_probe(6), Threat(eps=EPS)
