@@ -27,6 +27,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the layouts that networks are laid out in, as they come."""
+    names: list[str] = []
+    lay_out = torch_layout._lay_out
+    monkeypatch.setattr(
+        torch_layout, "_lay_out", lambda m, name: (names.append(name), lay_out(m, name))[1]
+    )
+    return names
+
+
 def one_pixel_wide(net: onnx.ModelProto) -> onnx.ModelProto:
     """Put a convolution of one pixel behind the second convolution."""
     weight = np.random.default_rng(7).normal(size=(16, 16, 1, 1)).astype(np.float32)
@@ -75,17 +86,13 @@ def test_a_layout_is_measured_once_for_a_machine(
     make_vendor_net: Make,
     tmp_path: Path,
     cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tried: list[str],
 ) -> None:
     net = one_pixel_wide(make_vendor_net(batch=batch, baked=batch == 1))
     model = admitted(net, tmp_path)
     model.torch_module(torch.float32, CPU)
     (chosen,) = records(cache)
-    tried: list[str] = []
-    lay_out = torch_layout._lay_out
-    monkeypatch.setattr(
-        torch_layout, "_lay_out", lambda m, name: (tried.append(name), lay_out(m, name))[1]
-    )
+    tried.clear()
     load_model(tmp_path / "model", threads=1).torch_module(torch.float32, CPU)
     assert tried == [chosen]
 
@@ -101,13 +108,8 @@ def test_a_damaged_record_is_measured_anew(
 
 
 def test_one_pixel_wide_convolutions_race_on_one_thread_only(
-    make_vendor_net: Make, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    make_vendor_net: Make, tmp_path: Path, cache: Path, tried: list[str]
 ) -> None:
-    tried: list[str] = []
-    lay_out = torch_layout._lay_out
-    monkeypatch.setattr(
-        torch_layout, "_lay_out", lambda m, name: (tried.append(name), lay_out(m, name))[1]
-    )
     admitted(one_pixel_wide(make_vendor_net()), tmp_path).torch_module(torch.float32, CPU)
     assert {"planes", "planes spread", "channels-last spread"} <= set(tried)
     tried.clear()
