@@ -38,17 +38,17 @@ def lay_out_fastest(
     """
     record = _record(card.sha256, device)
     with contextlib.suppress(OSError, ValueError, KeyError):
-        return _lay_out(module, json.loads(record.read_text(encoding="utf-8"))["layout"])
+        return lay_out(module, json.loads(record.read_text(encoding="utf-8"))["layout"])
     name = _measure(module, card, device)
     with contextlib.suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         temporary = record.with_suffix(f".{time.monotonic_ns()}.part")
         temporary.write_text(json.dumps({"layout": name}), encoding="utf-8")
         temporary.replace(record)
-    return _lay_out(module, name)
+    return lay_out(module, name)
 
 
-def _lay_out(module: fx.GraphModule, name: str) -> torch.memory_format:
+def lay_out(module: fx.GraphModule, name: str) -> torch.memory_format:
     """Store the weights in a layout; ``Module.to`` fails on rank 5."""
     layout = _LAYOUTS[name.removesuffix(_SPREAD)]
     spread_pointwise(module, 2 if name.endswith(_SPREAD) else 1)
@@ -73,7 +73,7 @@ def _measure(module: fx.GraphModule, card: Card, device: torch.device) -> str:
     pictures = torch.full((at_once, 3, *card.input_size), 0.5, device=device)
     for _ in range(_ROUNDS):
         for name in names:
-            layout = _lay_out(module, name)
+            layout = lay_out(module, name)
             variable = pictures.clone(memory_format=layout).requires_grad_(True)
             begin = _clock(device)
             with torch.enable_grad():

@@ -31,9 +31,9 @@ def one_thread() -> Iterator[None]:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the layouts that networks are laid out in, as they come."""
     names: list[str] = []
-    lay_out = torch_layout._lay_out
+    lay_out = torch_layout.lay_out
     monkeypatch.setattr(
-        torch_layout, "_lay_out", lambda m, name: (names.append(name), lay_out(m, name))[1]
+        torch_layout, "lay_out", lambda m, name: (names.append(name), lay_out(m, name))[1]
     )
     return names
 
