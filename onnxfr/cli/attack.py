@@ -60,7 +60,6 @@ def attack(
     from onnxfr.evaluators.attacked import Rules, fight
     from onnxfr.metrics.thresholds import Threshold, checked_cosine
     from onnxfr.models.wrapper import load_model
-    from onnxfr.runs.files import explained
     from onnxfr.threat import Threat
 
     how, loaded = make_attack(method), load_model(model)
@@ -77,8 +76,7 @@ def attack(
         threshold=limit,
         seed=seed,
     )
-    with explained(output, kept=""):
-        output.mkdir(parents=True, exist_ok=True)
+    _make_folder(output)
     fought = fight(loaded, probe, how, rules)
     judged = rules.threat.as_file(probe.images, fought.result.images)
     files = _write(output, probe, judged)
@@ -168,6 +166,20 @@ def _with_needs(probe: Probe, how: Any, landmarks: str, template: str | None) ->
     context = Context(cache_dir() / "embeddings")
     found = find_landmarks(context, probe.images, landmarks, template)
     return replace(probe, landmarks=found)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder before the attack begins; a picture's name is taken for a slip."""
+    from onnxfr.data.images import SUFFIXES
+    from onnxfr.runs.files import explained
+
+    if folder.suffix.lower() in SUFFIXES and not folder.is_dir():
+        raise SpecError(
+            f"--output names the folder of the pictures made; {folder.name} would be one picture: "
+            f"give {folder.with_suffix('')}"
+        )
+    with explained(folder, kept=""):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _write(folder: Path, probe: Probe, images: Images) -> dict[str, str]:

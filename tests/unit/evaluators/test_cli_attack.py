@@ -67,6 +67,19 @@ def test_the_file_is_the_picture_that_was_judged(
     assert float(again) == pytest.approx(answer["similarity_8bit"], abs=1e-6)
 
 
+def test_a_picture_s_name_is_no_folder_and_nothing_is_made_of_it(
+    tmp_path: Path, toy_model: Path, toy_faces: Path
+) -> None:
+    pair = toy_faces / "p0" / "0.png", toy_faces / "p1" / "0.png"
+    words = ("--model", toy_model, "--threshold", 0.99, "--eps", "2/255")
+    with pytest.raises(SpecError, match="folder of the pictures"):
+        _run(*pair, *words, "-o", tmp_path / "out" / "fooled.PNG")
+    assert not any(tmp_path.iterdir())
+    (tmp_path / "odd.png").mkdir()
+    _run(*pair, *words, "-o", tmp_path / "odd.png")
+    assert (tmp_path / "odd.png" / "adversarial.png").is_file()
+
+
 def test_a_crop_that_interpolation_brightens_past_white_is_attacked(
     tmp_path: Path, toy_model: Path
 ) -> None:
