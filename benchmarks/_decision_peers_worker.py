@@ -2,8 +2,7 @@
 
 Reads a job (JSON) and pictures (NumPy), plays each pair alone, and writes one line per pair: what
 was reached after each number of questions. The job says who answers: a plain onnxruntime session,
-as whoever has only the peer would use, our engine, the same function sooner, or the network in half
-precision. Needs NumPy, torch,
+as whoever has only the peer would use, or our engine, the same function sooner. Needs NumPy, torch,
 foolbox, torchattacks, adversarial-robustness-toolbox, and onnxruntime or onnxfr. Started by
 ``decision_peers.py``.
 Where a peer's default cannot work on pictures of faces, what is set instead says why.
@@ -202,10 +201,6 @@ def save_cosine_basis(size):
 def answering(job):
     """Return the function from pictures to embeddings that the job asks for."""
     model = Path(job["model"])
-    if job["engine"] == "half":
-        from _half_engine import load_half
-
-        return load_half(model.parent, job["threads"]).embed
     if job["engine"] == "ours":
         from onnxfr.models.wrapper import load_model
 

@@ -10,8 +10,6 @@ of other people that is not taken for it. Distances are root mean square changes
 Square (linf, budget ``--eps``) is judged by how many questions its first win took.
 
 Peers ask our engine, which is the same function answered sooner, unless ``--peer-engine plain``.
-With ``--half`` all ask the network in half precision through openvino, which both environments
-then need.
 ``--out`` keeps one line per pair and attack, so the same command goes on where it was stopped;
 pairs played with fewer questions are played anew. ``--table`` only prints what is there: medians
 over the pairs, and for every attack that a peer has too the median over the pairs of our distance
@@ -121,7 +119,7 @@ def play_peer(
     job = {
         **{"who": who, "attack": name, "goal": goal.value, "queries": options.queries},
         **{"threshold": options.threshold, "seed": options.seed, "threads": options.threads},
-        "engine": "half" if options.half else options.peer_engine,
+        "engine": options.peer_engine,
         **{"norm": threat_of(name, options).norm, "eps": options.eps, "pairs": pairs},
         "model": str(options.folder / "model.onnx"),
     }
@@ -144,7 +142,6 @@ def condensed(line: Line, name: str, options: Any) -> Line:
     """Return a pair's line with what the table needs of its curve."""
     kept = {"pair": line["pair"], "queries": line["queries"], "seconds": round(line["seconds"], 2)}
     kept["seed"] = options.seed
-    kept |= {"precision": "half"} if options.half else {}
     if name == "square":
         won = [asked for asked, far in line["curve"] if far <= options.eps + 1e-6]
         return kept | {"eps": options.eps, "won_at": min(won, default=None)}
@@ -231,7 +228,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of lfw_112 and pairs.txt")
     parser.add_argument("--peer-python", help="Python that has the peers; else ours only")
     parser.add_argument("--peer-engine", choices=("ours", "plain"), default="ours")
-    parser.add_argument("--half", action="store_true", help="half precision (needs openvino)")
     parser.add_argument("--pairs", type=int, default=10, help="pairs a goal")
     parser.add_argument("--block", type=int, default=10, help="pairs of ours played at once")
     parser.add_argument("--queries", type=int, default=2000)
@@ -246,9 +242,7 @@ def main() -> None:
     lines = read_lines(options.out)
     if options.table:
         return print_table(lines)
-    if any(("precision" in line) != options.half for line in lines):
-        parser.error(f"{options.out} was measured in another precision; name another file")
-    model = _load(options)
+    model = load_model(options.model, threads=options.threads)
     options.folder = model.folder
     jobs = [("onnxfr", name) for name in OURS] + (list(PEERS) if options.peer_python else [])
     probes = {goal: read_probe(options.data, goal, options.pairs) for goal in Goal}
@@ -273,14 +267,6 @@ def main() -> None:
                 with options.out.open("a") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
     print_table(lines)
-
-
-def _load(options: Any) -> OnnxModel:
-    if options.half:
-        from _half_engine import load_half
-
-        return load_half(options.model, options.threads)
-    return load_model(options.model, threads=options.threads)
 
 
 if __name__ == "__main__":
