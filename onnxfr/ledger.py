@@ -59,7 +59,7 @@ class Ledger:
     """Counters and best pictures for all rows of a probe."""
 
     def __init__(self, clean: Images, threat: Threat) -> None:
-        self._clean, self._threat = clean, threat
+        self._clean, self.rules = clean, threat
         self._above: Ledger | None = None
         self.queries: Counts = np.zeros(len(clean), dtype=np.int64)
         self.gradients: Counts = np.zeros(len(clean), dtype=np.int64)
@@ -81,7 +81,7 @@ class Ledger:
             budgets = np.zeros(len(self._clean))
             budgets[rows] = eps
             eps = budgets
-        attempt._threat = replace(self._threat, eps=eps)
+        attempt.rules = replace(self.rules, eps=eps)
         attempt.best, attempt.trace = self._clean.copy(), []
         attempt.best_distance = np.full(len(self._clean), np.inf)
         attempt._above = self if reports else None
@@ -98,7 +98,7 @@ class Ledger:
 
     def _charge(self, counter: Counts, rows: Rows) -> NDArray[np.bool_]:
         served = np.ones(len(rows), dtype=np.bool_)
-        cap = self._threat.max_queries
+        cap = self.rules.max_queries
         if cap is not None and len(rows):
             served = counter[rows] + _how_often_before(rows) < cap
             if not served.any():
@@ -147,7 +147,7 @@ class Ledger:
             return
         numbers = (self.queries[rows] if numbers is None else numbers)[closer]
         kept, rows = np.stack([images[k] for k in closer]), rows[closer]
-        threat = self._threat.take(rows)
+        threat = self.rules.take(rows)
         distance = threat.distance(self._clean[rows], kept).astype(np.float64)
         allowed = threat.allows(self._clean[rows], kept)
         for k in np.flatnonzero((distance < self.best_distance[rows]) & allowed):
@@ -164,7 +164,7 @@ class Ledger:
         if not np.isfinite(best):
             return True
         change = image - self._clean[row]
-        if self._threat.norm == "linf":
+        if self.rules.norm == "linf":
             return bool(max(change.max(), -change.min()) < best)
         return bool(np.vdot(change, change) < best**2 * change.size * _ROUGH)
 
@@ -177,6 +177,14 @@ class Standing:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def rules(self) -> Threat:
+        """The rules that a picture keeps which counts as a win; attacks may be given narrower ones.
+
+        Pictures that will be rounded, say: they are played within less and judged as files.
+        """
+        return self._ledger.rules.take(self._rows)
 
     def mark_ended(self, rows: Rows | int, ended: bool = True) -> None:
         """Note that an attack has nothing more to ask about some rows, or begins to ask."""

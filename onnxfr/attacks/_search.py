@@ -102,7 +102,9 @@ class SmallestBudget(Attack):
         elif single:
             _scan(search, self.first, np.arange(len(probe)), leaving=True)
         else:
-            _aimed(search, self, largest)
+            _aimed(
+                search, self, largest, 1 / 255 if oracle.quantise and threat.norm == "linf" else 0
+            )
         return oracle.best
 
 
@@ -175,11 +177,14 @@ def _scan(search: _Search, top: float, rows: Rows, *, leaving: bool) -> None:
     _bisect(search, low, high, rows[np.isfinite(high)], _SCAN_BISECTIONS)
 
 
-def _aimed(search: _Search, settings: SmallestBudget, largest: Floats) -> None:
+def _aimed(search: _Search, settings: SmallestBudget, largest: Floats, grain: float) -> None:
+    """Aim by the margins; ``grain`` is what budgets are multiples of, 0 if they may be anything."""
     rows = np.arange(len(search.probe))
     clean_margin, eps = _first_aim(search, settings)
+    if grain:  # between two whole grey levels files are the same game
+        eps = grain * np.maximum(np.round(eps / grain), 1)
     eps = np.minimum(eps, largest)
-    bracket = _Bracket(clean_margin, settings.precision)
+    bracket = _Bracket(clean_margin, settings.precision, grain)
     for _ in range(settings.rounds):
         bracket.note(rows, eps[rows], search.attempt(eps[rows], rows))
         rows = rows[~bracket.closed()[rows] & (bracket.low[rows] < largest[rows])]
@@ -191,8 +196,8 @@ def _aimed(search: _Search, settings: SmallestBudget, largest: Floats) -> None:
 class _Bracket:
     """Each row's largest budget that failed, smallest that won, and last two that were tried."""
 
-    def __init__(self, clean_margin: Floats, precision: float) -> None:
-        self.precision = precision
+    def __init__(self, clean_margin: Floats, precision: float, grain: float) -> None:
+        self.precision, self.grain = precision, grain
         self.low, self.high = np.zeros(len(clean_margin)), np.full(len(clean_margin), np.inf)
         self.last, self.last_margin = self.low.copy(), clean_margin.copy()
         self.before, self.before_margin = self.low.copy(), clean_margin.copy()
@@ -219,7 +224,9 @@ class _Bracket:
 
     def closed(self) -> NDArray[np.bool_]:
         """Return which rows are known well enough."""
-        narrow = self.high <= self.low * (1 + self.precision)
+        narrow = self.high <= np.maximum(
+            self.low * (1 + self.precision), self.low + 1.5 * self.grain
+        )
         # Between points this near the secant is good to second order: no confirmation is needed.
         near = np.abs(self.last - self.before) <= 0.35 * self.last
         sure = near & (self.high == self.last)
@@ -232,7 +239,11 @@ class _Bracket:
         low = np.maximum(self.low + 0.05 * gap, self.low * (1 + self.precision / 4))
         high = np.where(np.isfinite(self.high), self.high - 0.05 * gap, np.inf)
         aim = self.root() * (1 + self.precision / 4)
-        return np.asarray(np.clip(aim, np.minimum(low, high), high), dtype=np.float64)
+        aim = np.clip(aim, np.minimum(low, high), high)
+        if self.grain:
+            aim = self.grain * np.round(aim / self.grain)
+            aim = np.clip(aim, self.low + self.grain, self.high - self.grain)
+        return np.asarray(aim, dtype=np.float64)
 
 
 def _first_aim(search: _Search, settings: SmallestBudget) -> tuple[Floats, Floats]:

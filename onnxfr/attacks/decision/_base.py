@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from onnxfr.attacks._walks import Picture, Walk, drive, questions_left
 from onnxfr.attacks.base import Attack
 from onnxfr.errors import AttackError
 from onnxfr.oracle import Oracle
-from onnxfr.probe import Probe, framed
+from onnxfr.probe import Probe, framed, round8
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Images, Norm
@@ -64,6 +64,14 @@ class Game:
         """Return how far a picture is from the clean one: Euclidean, or the largest change."""
         change = picture - self.clean
         return float(np.abs(change).max()) if self.norm == "linf" else length(change)
+
+    def shown(self, picture: Picture) -> Picture:
+        """Return what the verifier looks at: the nearest file, where it takes nothing else.
+
+        A random walk that keeps what wins has to go on from here. The picture itself may have won
+        by a lucky rounding; beside such a point everything loses.
+        """
+        return round8(picture) if self.grain else picture
 
     def towards(self, picture: Picture, share: float) -> Picture:
         """Return the point at a share of the way: on the line, or of the box's radius in linf."""
@@ -126,6 +134,29 @@ def length(vector: Picture) -> float:
 def unit(vector: Picture) -> Picture:
     """Return a direction of length 1; zero stays zero."""
     return vector / np.float32(max(length(vector), 1e-20))
+
+
+def dithered(walk_of: Callable[[Game], Walk[None]], game: Game) -> Walk[None]:
+    """Play a walk in a box as if on floats; ask a verifier of 8-bit files about dithered pictures.
+
+    Where all pixels have moved alike they also round alike, and every radius between two grey
+    levels is the same file. Here each pixel rounds up at a threshold of its own, drawn once: at 5.3
+    levels three pixels of ten have moved by six, the others by five. So the radius shrinks in steps
+    that can be seen, and what a change cost or gained shows long before it fills a level.
+    """
+    if not game.grain:
+        yield from walk_of(game)
+        return
+    clean = round8(game.clean)
+    threshold = game.random.random(clean.shape, dtype=np.float32)
+    walk, answers = walk_of(replace(game, grain=0.0)), None
+    while True:
+        try:
+            pictures = next(walk) if answers is None else walk.send(answers)
+        except StopIteration:
+            return
+        levels = np.floor((pictures - clean) / np.float32(game.grain) + threshold)
+        answers = yield np.clip(clean + np.float32(game.grain) * levels, 0, 1)
 
 
 def wins(picture: Picture) -> Walk[bool]:

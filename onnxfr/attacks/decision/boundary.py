@@ -3,7 +3,8 @@
 Each candidate goes a little around the clean picture and a little towards it; the two step sizes
 follow the rates at which candidates win. The authors' code looks at every tenth candidate and needs
 a thousand of them before its first adaptation; here every candidate counts, and the points on the
-sphere, which cost a question each, are judged by twenty.
+sphere, which cost a question each, are judged by twenty. Before a verifier of 8-bit files the walk
+goes on from the file that won.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Boundary(DecisionAttack):
         steps: deque[bool] = deque(maxlen=_STEP_WINDOW)
         for step in range(self.steps):
             noise = white.draw(game.random, 1)[0]
-            sphere, candidate = _candidates(game, point, noise, around, inwards)
+            sphere, candidate = map(game.shown, _candidates(game, point, noise, around, inwards))
             check = step % _CHECK_EVERY == 0
             answers = yield np.stack([candidate, sphere]) if check else candidate[None]
             steps.append(bool(answers[0]))

@@ -3,6 +3,7 @@
 The paper's first ray is all ones. A verifier that must accept a certain person never does so along
 such a ray, so ours leads to the start: each pixel moves towards it and no farther; a flipped block
 moves to the opposite end of the pixel range. Where the start is noise that is the paper's attack.
+A verifier of 8-bit files is asked about dithered pictures.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ import numpy as np
 from onnxfr.attacks._settings import Part
 from onnxfr.attacks._walks import Walk
 from onnxfr.attacks.base import register
-from onnxfr.attacks.decision._base import DecisionAttack, Game, find_start, to_boundary, wins
+from onnxfr.attacks.decision._base import (
+    DecisionAttack,
+    Game,
+    dithered,
+    find_start,
+    to_boundary,
+    wins,
+)
 from onnxfr.types import Norm
 
 
@@ -36,6 +44,10 @@ class RayS(DecisionAttack):
     paper: ClassVar[str] = "Chen and Gu, KDD 2020 (arXiv:2006.12792)"
 
     def walk(self, game: Game) -> Walk[None]:
+        """Play along rays."""
+        return dithered(self._flipping, game)
+
+    def _flipping(self, game: Game) -> Walk[None]:
         """Flip one block after another; keep flips that still win."""
         goal = yield from find_start(game)
         if goal is None:

@@ -1,8 +1,8 @@
 """Sign-Flip: shrink the linf box, flip the signs of random blocks, keep what still wins (2020).
 
 The authors shrink by a constant 0.004 and flip a share of the values that follows the rate of
-wins; here the shrinking, relative to the radius, follows its own rate of wins as well. A verifier
-of 8-bit files is asked about whole grey levels, and about each box once.
+wins; here the shrinking, relative to the radius, follows its own rate of wins as well, and the same
+box is asked about once. A verifier of 8-bit files is asked about dithered pictures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import numpy as np
 from onnxfr.attacks._settings import Part, Share
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
-from onnxfr.attacks.decision._base import DecisionAttack, Game, find_boundary, wins
+from onnxfr.attacks.decision._base import (
+    DecisionAttack,
+    Game,
+    dithered,
+    find_boundary,
+    wins,
+)
 from onnxfr.attacks.decision._directions import tile
 from onnxfr.types import Norm
 
@@ -44,16 +50,18 @@ class SignFlip(DecisionAttack):
     paper: ClassVar[str] = "Chen, Zhang, Hu and Wu, ECCV 2020"
 
     def walk(self, game: Game) -> Walk[None]:
+        """Play in the box."""
+        return dithered(self._shrinking, game)
+
+    def _shrinking(self, game: Game) -> Walk[None]:
         """Shrink, flip, and follow the rates of both."""
         point = yield from find_boundary(game, precision=0.01)
         if point is None:
             return
         shrink, flipped, refused = self.shrink, self.flipped, False
         for _ in range(self.steps):
-            # Before a verifier of files, by a grey level: less would show it the same file again.
-            least = game.grain / max(game.distance(point), 1e-20)
-            if not refused or shrink > least:
-                candidate = game.towards(point, 1 - min(max(shrink, least), 1.0))
+            if not refused or shrink > _SHRINK_RANGE[0]:
+                candidate = game.towards(point, 1 - shrink)
                 refused = not (yield from wins(candidate))
                 point = point if refused else candidate
                 shrink = float(np.clip(shrink * (0.93 if refused else 1.2), *_SHRINK_RANGE))

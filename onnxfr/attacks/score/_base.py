@@ -19,7 +19,7 @@ import torch
 from onnxfr.attacks._walks import Answers, Picture, Walk, drive, questions_left
 from onnxfr.attacks.base import Attack
 from onnxfr.oracle import LOST, Oracle
-from onnxfr.probe import Probe
+from onnxfr.probe import Probe, round8
 from onnxfr.rng import RowRng
 from onnxfr.threat import Threat
 from onnxfr.types import Access, Images
@@ -33,6 +33,7 @@ class ScoreGame:
         clean: the picture that may be changed.
         rules: norm, budget and region of this pair alone.
         random: the pair's own stream.
+        judged: the rules that what the verifier sees has to keep; None: the same.
         grain: the least change of a pixel that the verifier can see; 0 if it takes floats.
         questions: how many may be asked in all.
         looks: how many answers about one picture their mean takes to be believed; above 1 where the
@@ -42,6 +43,7 @@ class ScoreGame:
     clean: Picture
     rules: Threat
     random: np.random.Generator
+    judged: Threat | None = None
     grain: float = 0.0
     questions: int = np.iinfo(np.int64).max
     looks: int = 1
@@ -49,8 +51,7 @@ class ScoreGame:
     @property
     def eps(self) -> float:
         """The budget in pixel units; for l2 the root mean square change."""
-        assert self.rules.eps is not None
-        return float(np.asarray(self.rules.eps).reshape(-1)[0])
+        return _budget(self.rules)
 
     @property
     def radius(self) -> float:
@@ -59,8 +60,14 @@ class ScoreGame:
 
     @cached_property
     def box(self) -> tuple[Picture, Picture]:
-        """The least and the largest value of each pixel, ``eps`` away at most."""
-        reach = np.full_like(self.clean, self.eps)
+        """The least and the largest value of each pixel, ``eps`` away at most.
+
+        Before a verifier of files, whole grey levels away: all pixels at 2.6 would round up to 3.
+        """
+        most = self.eps
+        if self.grain:
+            most = math.floor(_budget(self.judged or self.rules) / self.grain + 1e-4) * self.grain
+        reach = np.full_like(self.clean, most)
         if self.rules.region is not None:
             reach *= np.broadcast_to(self.rules.region, (1, *self.clean.shape))[0]
         return np.maximum(self.clean - reach, 0), np.minimum(self.clean + reach, 1)
@@ -86,8 +93,11 @@ class ScoreGame:
         return along
 
     def allows(self, picture: Picture) -> bool:
-        """Tell whether a picture keeps the rules."""
-        return bool(self.rules.allows(self.clean[None], picture[None])[0])
+        """Tell whether a picture would count; before a verifier of files its file does."""
+        rules, pair = self.judged or self.rules, (self.clean[None], picture[None])
+        if self.grain:
+            pair = round8(pair[0]), round8(pair[1])
+        return bool(rules.allows(*pair)[0])
 
 
 @dataclass(frozen=True)
@@ -104,13 +114,14 @@ class ScoreAttack(Attack):
     def run(self, oracle: Oracle, probe: Probe, threat: Threat, rng: RowRng) -> Images:
         """Play all pairs at once; return wins, or the pictures that came nearest to one."""
         shown = probe.images.copy()
-        left = questions_left(oracle, threat)
+        left, judged = questions_left(oracle, threat), oracle.rules
 
         def walk_of(row: int) -> Walk[Picture | None]:
             game = ScoreGame(
                 clean=probe.images[row],
                 rules=threat.take(np.array([row])),
                 random=rng.streams[row],
+                judged=judged.take(np.array([row])),
                 grain=1 / 255 if oracle.quantise else 0.0,
                 questions=int(left[row]),
                 looks=oracle.looks,
@@ -119,6 +130,11 @@ class ScoreAttack(Attack):
 
         drive(oracle, oracle.score, threat, walk_of)
         return shown
+
+
+def _budget(rules: Threat) -> float:
+    assert rules.eps is not None
+    return float(np.asarray(rules.eps).reshape(-1)[0])
 
 
 def _watch(walk: Walk[None], game: ScoreGame, shown: Picture) -> Walk[Picture | None]:

@@ -2,8 +2,8 @@
 
 Two of the three questions of a step correct the carried gradient, the prior, on a small grid; the
 third looks at the picture itself. Deviations: the width of the probes is a root mean square change,
-so that one setting fits every picture size, and is at least a grey level before a verifier that
-takes 8-bit pictures.
+so that one setting fits every picture size. Before a verifier that takes 8-bit pictures it is at
+least a grey level, and so is what sets the two probes apart, which shrinks as the prior grows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxfr.attacks._walks import Picture, Walk
 from onnxfr.attacks.base import register
+from onnxfr.attacks.decision._base import length
 from onnxfr.attacks.decision._directions import mix, tile
 from onnxfr.attacks.score._base import ScoreAttack, ScoreGame
 
@@ -53,7 +54,8 @@ class Bandits(ScoreAttack):
         for _ in range(self.steps):
             noise = game.random.standard_normal(shape, dtype=np.float32)
             noise /= np.float32(np.sqrt(noise.size))
-            sides = [prior + sign * np.float32(self.explore) * noise for sign in (1, -1)]
+            explore = max(self.explore, length(prior) * game.grain / reach)
+            sides = [prior + sign * np.float32(explore) * noise for sign in (1, -1)]
             asked = np.empty((2, *x.shape), dtype=np.float32)
             for probe, side in zip(asked, sides, strict=True):
                 along = tile(side, x.shape)
@@ -61,7 +63,7 @@ class Bandits(ScoreAttack):
             margins = yield np.clip(asked, 0, 1, out=asked)
             # On its own, for it says nothing about a probe that gets no verdict.
             yield x[None]
-            rise = (margins[0] - margins[1]) / (reach * self.explore)
+            rise = (margins[0] - margins[1]) / (reach * explore)
             prior = self._corrected(prior, np.float32(rise) * noise, game.rules.norm == "linf")
             along = game.steepest(tile(prior, x.shape))
             x = game.project(x + np.float32(self.step_ratio * game.eps) * along)
