@@ -91,12 +91,13 @@ def _recheck(rows: Rows) -> list[Result]:
 
 def _attack(rows: Rows) -> list[Result]:
     played = [row for row in rows if row["outcome"] == "played"]
+    fought = [row for row in played if not row["won_clean"]]
     results = [
-        _count(rows, "attacked_pairs", len(played)),
+        _count(rows, "attacked_pairs", len(fought)),
+        _result(rows, "clean_wrong_pairs", len(played) - len(fought), n=len(played)),
         *_missing(rows, "unasked_pairs", [row["outcome"] == "unasked" for row in rows]),
         *_missing(rows, "cut_short_pairs", [bool(row.get("short")) for row in played]),
     ]
-    fought = [row for row in played if not row["won_clean"]]
     if not fought:
         return results
     asked = sum(row["queries"] for row in fought)

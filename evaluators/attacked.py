@@ -23,6 +23,7 @@ from onnxfr.evaluators.landmarks import check_landmarks, find_landmarks
 from onnxfr.evaluators.pictures import thumbnail, to_pixels
 from onnxfr.metrics.perceptual import distortion
 from onnxfr.metrics.thresholds import Threshold
+from onnxfr.models.answers import chunks, embed_each
 from onnxfr.models.wrapper import FRModel
 from onnxfr.oracle import Oracle
 from onnxfr.probe import Probe
@@ -38,6 +39,8 @@ PICTURES = ("clean_picture", "adversarial_picture", "difference_picture", "refer
 EOT_SAMPLES = 20
 FRESH_LOOKS = 10
 _NOT_RANDOM = 1e-6
+_AT_ONCE = 64
+_SILENT = "the model has no finite answer for the picture as it is (NaN or infinity)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +160,26 @@ def is_randomised(model: FRModel, probe: Probe) -> bool:
     some = probe.images[:4]
     if not len(some):
         return False
-    return bool(np.abs(model.embed(some) - model.embed(some)).max() > _NOT_RANDOM)
+    gap = np.abs(embed_each(model, some) - embed_each(model, some))
+    return bool((gap > _NOT_RANDOM).any())
+
+
+def answered(model: FRModel, games: Games) -> Games:
+    """Return the games without the pairs for which the model has no finite answer as they are.
+
+    Attacking those measures nothing: no answer is no win, so they would count for the model.
+    """
+    probe = games.probe
+    assert probe.references is not None, "games are made with their references"
+    finite = np.ones(len(probe), dtype=np.bool_)
+    for side in (probe.images, probe.references):
+        for part in chunks(np.arange(len(probe)), _AT_ONCE):
+            finite[part] &= np.isfinite(embed_each(model, side[part])).all(axis=1)
+    if finite.all():
+        return games
+    silent = {int(row): _SILENT for row in games.rows[~finite]}
+    kept = np.flatnonzero(finite)
+    return Games(probe.take(kept), games.rows[kept], games.unplayable | silent)
 
 
 def records_of(

@@ -130,6 +130,27 @@ def by_games(groups: Sequence[Attacked]) -> list[list[Attacked]]:
     return list(found.values())
 
 
+def clean_wrong_pairs(records: pa.Table, evaluator: str) -> Iterator[Result]:
+    """Yield how many of the pairs played were lost without an attack, per goal.
+
+    Success rates are of the others, so they say nothing without this number.
+    """
+    lost: dict[tuple[str, str, str], dict[str, bool]] = {}
+    for row in records.filter(pc.equal(records["outcome"], "played")).to_pylist():
+        game = lost.setdefault((row["model"], row["data"], row["goal"]), {})
+        game[row["pair"]] = row["won_clean"]
+    for (model, data, goal), pairs in lost.items():
+        yield Result(
+            evaluator=evaluator,
+            model=model,
+            data=data,
+            goal=goal,
+            metric="clean_wrong_pairs",
+            value=float(sum(pairs.values())),
+            n=len(pairs),
+        )
+
+
 def unplayable_pairs(records: pa.Table, evaluator: str) -> Iterator[Result]:
     """Yield how many pairs of each model and data set could not be played."""
     lost = records.filter(pc.equal(records["outcome"], "unplayable"))

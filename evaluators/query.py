@@ -20,7 +20,7 @@ from pydantic import Field
 from onnxfr.attacks import Attack, AttackResult, make_attack
 from onnxfr.attacks.decision.qeba import surrogate_basis
 from onnxfr.errors import SpecError
-from onnxfr.evaluators.attacked import Rules, fight, needs_of, records_of
+from onnxfr.evaluators.attacked import Rules, answered, fight, needs_of, records_of
 from onnxfr.evaluators.base import EVALUATORS, Evaluator, PlanContext, Records, Result
 from onnxfr.evaluators.crafting import check_budget, check_frames
 from onnxfr.evaluators.games import (
@@ -71,7 +71,7 @@ class Query(Evaluator):
     """
 
     name: ClassVar[str] = "query"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     attacks: tuple[str, ...] = ("square", "nes", "evolutionary", "hopskipjump", "surfree")
     norms: tuple[Norm, ...] = ("linf", "l2")
@@ -170,7 +170,7 @@ class Query(Evaluator):
     def run(self, cell: Cell, context: Context) -> Records:
         """Return one record per pair, its trace included."""
         attack = make_attack(cell.method)
-        rules = _rules(cell, context)
+        rules, model = _rules(cell, context), context.model(cell.model)
         games = load_games(
             context,
             cell.model,
@@ -179,9 +179,10 @@ class Query(Evaluator):
             align=cell.params["align"],
             pool_seed=cell.seed,
         )
+        games = answered(model, games)
         if cell.others and len(games.probe):
             games = _armed(cell, context, games, attack, rules)
-        fought = fight(context.model(cell.model), games.probe, attack, rules)
+        fought = fight(model, games.probe, attack, rules)
         context.report(len(games.rows), len(games.rows))
         records = records_of(context.pairs(cell.data), games, fought, cell.params["shown"])
         traces = traces_of(fought.result)

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from onnxfr.budgets import write_eps
 from onnxfr.evaluators.base import Result
-from onnxfr.evaluators.outcomes import GREY, VISIBILITY, attack_label, unplayable_pairs
+from onnxfr.evaluators.outcomes import (
+    GREY,
+    VISIBILITY,
+    attack_label,
+    clean_wrong_pairs,
+    unplayable_pairs,
+)
 from onnxfr.metrics.attack_success import median_cost, success_auc, success_curve
 from onnxfr.metrics.intervals import Estimate
 
@@ -125,17 +131,28 @@ def results_of(records: pa.Table, targets: Mapping[str, Sequence[float]]) -> lis
                 results.append(_result(asked, "median_distance", f"queries={queries}", found))
         mean = float(asked.queries.mean())
         results.append(
-            _result(asked, "mean_queries", "", Estimate(mean, mean, mean, len(asked.won), "mean"))
+            _result(
+                asked,
+                "mean_queries",
+                _budget_of(asked),
+                Estimate(mean, mean, mean, len(asked.won), "mean"),
+            )
         )
         results.extend(_visibility(asked))
+    results.extend(clean_wrong_pairs(records, "query"))
     results.extend(unplayable_pairs(records, "query"))
     return results
+
+
+def _budget_of(asked: Asked) -> str:
+    """Return the condition that tells an attack's budgets apart; nothing where it has none."""
+    return "" if asked.eps is None else f"eps={write_eps(asked.eps)}"
 
 
 def _visibility(asked: Asked) -> Iterator[Result]:
     """Yield how visible the wins are: medians over the pairs won, of the pictures at the end."""
     won = [row for row in asked.rows if row["won"]]
-    label = "" if asked.eps is None else f"eps={write_eps(asked.eps)}"
+    label = _budget_of(asked)
     for name, scale in VISIBILITY.items() if won else ():
         # A change that rounds to nothing has no finite PSNR.
         values = [np.inf if row[name] is None else scale * row[name] for row in won]

@@ -26,6 +26,7 @@ from onnxfr.evaluators.attacked import (
     Fought,
     Precision,
     Rules,
+    answered,
     check_needs,
     fight,
     games_for,
@@ -193,7 +194,7 @@ class WhiteBox(Evaluator):
             seed=cell.seed,
             landmarks=cell.params.get("landmarks", ""),
         )
-        common = {"protocol": cell.params["protocol"]}
+        common, games = {"protocol": cell.params["protocol"]}, answered(model, games)
         if attack.access == Access.GRADIENT and not model.differentiable:
             games = games.refused("the model has no differentiable form: attack it by queries")
         if checking:

@@ -28,9 +28,10 @@ def asked_differently(a: Content, b: Content) -> list[str]:
     """Say which settings differ: a difference of numbers may then be theirs, not the models'."""
     told = [
         _differs(name, a.manifest[name], b.manifest[name])
-        for name in ("protocol", "fmr")
+        for name in ("protocol", "fmr", "seed")
         if a.manifest[name] != b.manifest[name]
     ]
+    told.extend(_other_pairs(a, b))
     ours, theirs = (
         {entry["name"]: entry["params"] for entry in run.manifest["evaluators"]} for run in (a, b)
     )
@@ -42,6 +43,16 @@ def asked_differently(a: Content, b: Content) -> list[str]:
             if name in other and name not in _NO_QUESTION and one[name] != other[name]
         )
     return told
+
+
+def _other_pairs(a: Content, b: Content) -> Iterator[str]:
+    """Tell of data sets of one name that do not hold the same pairs: thresholds move with them."""
+    theirs = {entry["name"]: entry for entry in b.manifest["data"]}
+    for ours in a.manifest["data"]:
+        other = theirs.get(ours["name"])
+        if other is not None and other["fingerprint"] != ours["fingerprint"]:
+            drawn = [f"{e['pairs']} drawn with seed {e['seed']}" for e in (ours, other)]
+            yield f"the pairs of {ours['name']} are others: {drawn[0]} in A, {drawn[1]} in B"
 
 
 def compare_paired(a: Content, b: Content) -> list[PairedComparison]:

@@ -31,6 +31,7 @@ _NAMES = {
     "median_queries": "Questions to a win, median",
     "mean_queries": "Questions asked per pair, mean",
     "attacked_pairs": "Pairs attacked",
+    "clean_wrong_pairs": "Pairs wrong without an attack",
     "calls": "Calls",
     "fdr": "Fairness discrepancy rate (1 = alike)",
     "garbe": "Inequality between groups (GARBE, 0 = alike)",
@@ -139,7 +140,9 @@ def span(low: float | None, high: float | None, digits: int = 2) -> str:
 def value_text(result: Result) -> str:
     """Write the value of any result in its own unit."""
     if result.value is None:
-        return "never" if is_never(result) else "not measurable"
+        if not is_never(result):
+            return "not measurable"
+        return "more than were asked" if result.metric == "median_queries" else "never"
     if result.metric in _COUNTS:
         return count(result.value)
     if not _is_share(result):
@@ -150,7 +153,7 @@ def value_text(result: Result) -> str:
 def interval_text(result: Result) -> str:
     """Write the interval of any result in its own unit."""
     if result.low is not None and result.high is None and result.metric in _COSTS:
-        return f"{result.low:.4g} – never"
+        return f"{result.low:.4g} – {'more' if result.metric == 'median_queries' else 'never'}"
     if result.low is None or result.high is None:
         return "–"
     if not _is_share(result):

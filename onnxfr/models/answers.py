@@ -119,7 +119,7 @@ def _embed_references(
     if not len(pictures):
         return [np.zeros((0, member.card.embedding_dim), np.float32) for member in members]
     parts = chunks(np.arange(len(pictures)), batch_size)
-    return [np.concatenate([member.embed(pictures[c]) for c in parts]) for member in members]
+    return [np.concatenate([embed_each(each, pictures[c]) for c in parts]) for each in members]
 
 
 def embed_each(model: FRModel, images: Images) -> Embeddings:

@@ -46,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "query": {
         "attacks": ["square(steps=30)", "boundary"],
         "norms": ["l2"],
-        "l2": ["16/255"],
+        "l2": ["8/255", "16/255"],
         "pairs": 4,
         "max_queries": 60,
     },
@@ -179,6 +179,13 @@ def test_rows_do_not_depend_on_how_they_are_cut(name: str, made: Path, context: 
     assert_same_records(join(backwards[::-1]), run_plan(planned, context))
 
 
+def _question(result: Result) -> tuple[str, ...]:
+    return (
+        *(result.method, result.goal, result.norm),
+        *(result.metric, result.condition, result.protocol),
+    )
+
+
 @every_evaluator
 def test_its_results_are_tidy_and_repeatable(name: str, made: Path, context: Context) -> None:
     planned = plan(name, made, context)
@@ -187,6 +194,8 @@ def test_its_results_are_tidy_and_repeatable(name: str, made: Path, context: Con
     results = evaluator.summarise(records)
     assert results
     assert results == evaluator.summarise(records)
+    keys = [(r.model, r.data, *_question(r)) for r in results]
+    assert len(set(keys)) == len(keys), "two results answer one question: none could be compared"
     for result in results:
         assert isinstance(result, Result)
         assert result.evaluator == name

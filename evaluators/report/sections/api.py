@@ -178,6 +178,7 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
             "limit": next((_limit(r) for _, r in points_of(part, "asr")), ""),
             "questions": _questions(part),
             "pairs": _count_of(part, "attacked_pairs"),
+            "lost": _count_of(part, "clean_wrong_pairs"),
             "refused": _share_of(part, "refused_queries"),
             "short": _short(part),
             "points": _points(part),

@@ -51,10 +51,11 @@ class QuerySection(Section):
                 f"With {_cap(best)} questions a pair, an attacker who wants {AIMS[best.goal]} "
                 f"succeeds against {best.model} in {percent(best.value)} of {count(best.n)} "
                 f"pairs{where} ({span(best.low, best.high)}) by {best.method}, within "
-                f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}."
+                f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}. "
+                f"Left out: {_left_out(view, best.model, best.data, best.goal)}."
             )
             found.append(Verdict("caution" if best.value else "info", sentence, best.model))
-        return [*found, *unplayable(view)]
+        return [*found, *_all_lost(view), *unplayable(view)]
 
     def headlines(self, view: View) -> list[Headline]:
         """Return the strongest attack of each model, data set and goal."""
@@ -86,6 +87,7 @@ class QuerySection(Section):
                     "threshold": f"{members[0].threshold:.3f}",
                     "origin": members[0].threshold_origin,
                     "files": _files(members[0].rows[0]),
+                    "lost": _left_out(view, model, data, goal),
                     "charts": _charts(members, targets),
                     "quoted": members[0].quoted,
                     "rows": [
@@ -98,10 +100,38 @@ class QuerySection(Section):
         return render("query.html", blocks=blocks)
 
 
+def _all_lost(view: View) -> list[Verdict]:
+    """Say where there was nothing to attack."""
+    return [
+        Verdict(
+            "caution",
+            f"All {count(result.n)} pairs of {result.data} on which an attacker wants "
+            f"{AIMS[result.goal]} are wrong with {result.model} without an attack: "
+            "there was nothing to attack. See the threshold and the clean error rates.",
+            result.model,
+        )
+        for result in view.results
+        if result.metric == "clean_wrong_pairs" and result.n and result.value == result.n
+    ]
+
+
+def _left_out(view: View, model: str, data: str, goal: str) -> str:
+    """Say how many pairs were wrong without an attack: rates are of the others."""
+    for result in view.results:
+        place = (result.model, result.data, result.goal)
+        if result.metric == "clean_wrong_pairs" and place == (model, data, goal):
+            lost = count(result.value or 0)
+            return f"{lost} of {count(result.n)} pairs, which are wrong without an attack"
+    return "pairs that are wrong without an attack"
+
+
 def _files(row: Mapping[str, Any]) -> str:
     """Say what the verifier made of a picture before it looked."""
     if row["jpeg"] is not None:
-        return f"stored every picture as a JPEG file of quality {row['jpeg']} first"
+        return (
+            f"stored every picture that was asked about as a JPEG file of quality {row['jpeg']} "
+            "first; references are as they were enrolled"
+        )
     if row["quantise"]:
         return "took 8-bit files, so that every picture asked about was rounded"
     return "took unrounded pictures; one that takes 8-bit files may answer otherwise"

@@ -1,8 +1,9 @@
 """Writes the golden table of an evaluator: stored records, and the results they must give.
 
-    python tests/golden/evaluators/make.py NAME...
+    python tests/golden/evaluators/make.py [--kept] NAME...
 
 Run it when an evaluator is new, or when its summary changes on purpose; look at the difference.
+With --kept the records stay what they are, and only what is read from them is written anew.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 
@@ -24,8 +26,29 @@ from onnxfr.runs.context import Context
 from onnxfr.runs.spec import EvaluatorSpec
 
 
-def make(name: str) -> None:
-    """Run an evaluator on the contract tests' model and faces, and keep what came of it."""
+def make(name: str, kept: bool) -> None:
+    """Write an evaluator's table."""
+    place = Path(__file__).with_name(f"{name}.json")
+    if kept:
+        golden = json.loads(place.read_text(encoding="utf-8"))
+        params, schema, columns = (golden[key] for key in ("params", "schema", "columns"))
+    else:
+        params, schema, columns = SMALL.get(name, {}), *run(name)
+    table = pa.table({key: pa.array(columns[key], TYPES[kind]) for key, kind in schema.items()})
+    results = make_evaluator(EvaluatorSpec(name=name, params=params)).summarise(table)
+    lines = [
+        f'"params": {json.dumps(params)}',
+        f'"schema": {json.dumps(schema)}',
+        '"columns": {\n'
+        + _joined(f"{json.dumps(k)}: {_text(v)}" for k, v in columns.items())
+        + "}",
+        '"results": [\n' + _joined(_text(result.to_dict()) for result in results) + "]",
+    ]
+    place.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def run(name: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Run an evaluator on the contract tests' model and faces; return its records' columns."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder)
         write_model(made / "model")
@@ -39,20 +62,7 @@ def make(name: str) -> None:
         else records[field.name].to_pylist()
         for field in kept
     }
-    params = SMALL.get(name, {})
-    schema = {field.name: str(field.type) for field in kept}
-    table = pa.table({key: pa.array(columns[key], TYPES[kind]) for key, kind in schema.items()})
-    results = make_evaluator(EvaluatorSpec(name=name, params=params)).summarise(table)
-    lines = [
-        f'"params": {json.dumps(params)}',
-        f'"schema": {json.dumps(schema)}',
-        '"columns": {\n'
-        + _joined(f"{json.dumps(k)}: {_text(v)}" for k, v in columns.items())
-        + "}",
-        '"results": [\n' + _joined(_text(result.to_dict()) for result in results) + "]",
-    ]
-    place = Path(__file__).with_name(f"{name}.json")
-    place.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    return {field.name: str(field.type) for field in kept}, columns
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -64,5 +74,6 @@ def _text(value: object) -> str:
 
 
 if __name__ == "__main__":
-    for word in sys.argv[1:]:
-        make(word)
+    words = [word for word in sys.argv[1:] if word != "--kept"]
+    for word in words:
+        make(word, kept="--kept" in sys.argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -11,11 +12,12 @@ from toy_faces import Dice
 
 from onnxfr.attacks import make_attack
 from onnxfr.data.pairs import open_pairs
-from onnxfr.errors import SpecError
+from onnxfr.errors import NonFiniteAnswer, SpecError
 from onnxfr.evaluators.attacked import (
     EOT_SAMPLES,
     PICTURES,
     Rules,
+    answered,
     fight,
     games_for,
     needs_of,
@@ -28,7 +30,7 @@ from onnxfr.runs.cells import DataRef, ModelRef
 from onnxfr.runs.context import Context
 from onnxfr.runs.spec import make_spec
 from onnxfr.threat import Threat
-from onnxfr.types import Goal
+from onnxfr.types import Embeddings, Goal, Images
 
 World = tuple[Context, ModelRef, DataRef]
 
@@ -127,3 +129,39 @@ def test_missing_landmarks_are_told_with_the_remedy(world: World) -> None:
         games_for(context, model, data, range(1), make_attack("lgc"), align="no")
     games = games_for(context, model, data, range(1), make_attack("admix"), align="no")
     assert games.probe.pool is not None
+
+
+class Blind(Dice):
+    """Has no finite answer for dark pictures."""
+
+    def embed(self, images: Images) -> Embeddings:
+        dark = np.flatnonzero(images.mean(axis=(1, 2, 3)) < 0.05)
+        if dark.size:
+            raise NonFiniteAnswer(f"NaN in {dark.size} of {len(images)} rows")
+        return self.inner.embed(images)
+
+
+@pytest.mark.parametrize("side", ["images", "references"])
+@pytest.mark.parametrize("place", [0, 3, 5])
+def test_a_pair_without_a_finite_answer_is_left_out_wherever_it_stands(
+    world: World, side: str, place: int
+) -> None:
+    context, ref, data = world
+    rows = rows_of(context.pairs(data), Goal.DODGE, 6)
+    games, model = load_games(context, ref, data, rows), Blind(context.model(ref))
+    assert answered(model, games) is games
+    pictures = getattr(games.probe, side).copy()
+    pictures[place] = 0
+    games = replace(games, probe=replace(games.probe, **{side: pictures}))
+    fair = answered(model, games)
+    assert len(fair.probe) == len(fair.rows) == 5 and games.rows[place] not in fair.rows
+    rules = replace(rules_of(world), threat=Threat(norm="linf", eps=8 / 255, max_queries=20))
+    fought = fight(model, fair.probe, make_attack("square"), rules)
+    records = records_of(context.pairs(data), fair, fought)
+    assert [r["outcome"] for r in records] == ["played"] * 5 + ["unplayable"]
+    assert "no finite answer" in records[-1]["reason"]
+    # And where one slips through, it spoils no other pair and is never won.
+    result = fight(model, games.probe, make_attack("square"), rules).result
+    others = np.delete(np.arange(6), place)
+    assert not result.won[place] or side == "images"
+    np.testing.assert_array_equal(result.won[others], fought.result.won)

@@ -69,6 +69,17 @@ def test_settings_that_decide_numbers_are_told_where_they_differ(
     ]
 
 
+def test_other_pairs_and_another_seed_are_told(contents: tuple[Content, Content]) -> None:
+    a, b = contents
+    (data,) = b.manifest["data"]
+    other = data | {"fingerprint": "0123", "seed": 4, "pairs": 500}
+    manifest = {**b.manifest, "seed": 4, "data": [other]}
+    told = asked_differently(a, replace(b, manifest=manifest))
+    assert told[0] == f"seed is {a.manifest['seed']} in A and 4 in B"
+    assert told[1].startswith(f"the pairs of {data['name']} are others: ")
+    assert told[1].endswith("500 drawn with seed 4 in B")
+
+
 def test_only_shared_pairs_enter_a_paired_comparison(
     contents: tuple[Content, Content],
 ) -> None:

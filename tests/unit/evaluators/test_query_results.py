@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnxfr.evaluators.report.question_curves import (
 )
 from onnxfr.evaluators.report.section import SECTIONS, View
 from onnxfr.evaluators.report.svg import SERIES
+from onnxfr.evaluators.report.wording import interval_text, value_text
 from onnxfr.metrics.attack_success import median_cost
 from onnxfr.metrics.intervals import Estimate
 
@@ -74,7 +76,9 @@ def test_curves_are_read_from_the_traces() -> None:
     # Distances are told in grey levels, as by every other evaluator.
     assert found[("median_distance", "queries=100")].value == 127.5
     assert found[("median_distance", "queries=1000")].value == pytest.approx(2.55)
-    assert all(r.n == 3 for r in results if not r.metric.endswith("_median"))
+    assert found[("clean_wrong_pairs", "")].value == 1 and found[("clean_wrong_pairs", "")].n == 4
+    others = [r for r in results if not r.metric.endswith(("_median", "_pairs"))]
+    assert others and all(r.n == 3 for r in others)
 
 
 def test_wins_are_told_with_how_visible_they_are() -> None:
@@ -114,6 +118,45 @@ def test_no_win_is_told_nearer_than_the_picture_that_the_judge_granted() -> None
     assert asked.distance_at(1000).tolist() == [0.012]
     assert asked.queries_to(0.012).tolist() == [300]
     assert asked.queries_to(0.01).tolist() == [np.inf]
+
+
+def test_a_lucky_answer_of_a_randomised_model_is_no_win_before_the_attack_believed_it() -> None:
+    budget = {"method": "square", "eps": 0.02, "seeks": "any", "randomised": True}
+    row = _row("a", [[53, 0.02]], queries=388, distance=0.019, **budget)
+    (asked,) = asked_of(pa.Table.from_pylist([row]))
+    assert asked.queries_to(0.02).tolist() == [388]
+
+
+def test_budgets_of_one_attack_have_results_of_their_own() -> None:
+    square = {"method": "square", "seeks": "any"}
+    rows = [
+        _row("a", [[q, eps]], queries=q, eps=eps, **square) for q, eps in ((90, 0.01), (30, 0.02))
+    ]
+    results = results_of(pa.Table.from_pylist(rows), {"l2": []})
+    assert len({(r.metric, r.condition, r.goal) for r in results}) == len(results)
+    means = {r.condition: r.value for r in results if r.metric == "mean_queries"}
+    assert means == {"eps=2.55/255": 90, "eps=5.1/255": 30}
+
+
+def test_pairs_lost_without_an_attack_are_told() -> None:
+    lost = [_row(name, [], won=True, won_clean=True) for name in "bcd"]
+    table = pa.Table.from_pylist([_row("a", [[20, 0.01]], clean_picture=None), *lost])
+    view = View(table, tuple(results_of(table, {"l2": [0.01]})), {})
+    (verdict,) = SECTIONS.get("query")().verdicts(view)
+    for told in (verdict.sentence, str(SECTIONS.get("query")().body(view))):
+        assert "3 of 4 pairs, which are wrong without an attack" in told
+    view = View(table := pa.Table.from_pylist(lost), tuple(results_of(table, {"l2": [0.01]})), {})
+    (verdict,) = SECTIONS.get("query")().verdicts(view)
+    assert verdict.level == "caution" and "All 3 pairs of d" in verdict.sentence
+    assert "could be played" not in str(SECTIONS.get("query")().body(view))
+
+
+def test_a_median_beyond_the_questions_asked_is_not_called_never() -> None:
+    rows = [_row(name, []) for name in "abcdef"]
+    results = results_of(pa.Table.from_pylist(rows), {"l2": [0.01]})
+    (median,) = (r for r in results if r.metric == "median_queries")
+    assert value_text(median) == "more than were asked"
+    assert "never" not in interval_text(replace(median, low=5.0, high=None))
 
 
 def test_a_thinned_trace_never_looks_better_than_the_whole() -> None:
