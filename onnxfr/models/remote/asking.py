@@ -2,14 +2,13 @@
 
 A try is repeated only when there was no answer: the connection failed or broke, the service was
 overloaded or said that this one did not count. Every try that may have been paid for is charged,
-and no other.
+just before it leaves, and no other.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -37,7 +36,8 @@ from onnxfr.models.remote.reading import (
     read_answer,
 )
 from onnxfr.models.remote.secrecy import Veil
-from onnxfr.models.remote.sending import NeverSent, Sender, Stopped
+from onnxfr.models.remote.sending import NeverSent, Sender
+from onnxfr.models.remote.turns import Stopped, Turns
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,14 @@ class Question:
     values: Values
 
 
+@dataclass
+class _Tally:
+    """The calls of one try: how many were charged, and how many may have been paid for."""
+
+    charged: int = 0
+    used: int = 0
+
+
 class Asker:
     """Asks the questions of one adapter."""
 
@@ -63,8 +71,8 @@ class Asker:
         self, adapter: Adapter, journal: Journal, shared: Values, hosts: Collection[str]
     ) -> None:
         self.adapter, self.journal, self._shared = adapter, journal, shared
-        self._jitter, self._stopping = random.Random(), threading.Event()
-        self._sender = Sender(adapter.pace, hosts, self._stopping)
+        self._jitter, self._turns = random.Random(), Turns(adapter.pace)
+        self._sender = Sender(adapter.pace, hosts)
         self._pace = SharedPace(journal.path, adapter)
         self._veil = Veil(
             text
@@ -83,7 +91,7 @@ class Asker:
             raise NoUse(str(self._no_use))
 
     def ask(self, questions: Sequence[Question], *, again: bool = False) -> None:
-        """Ask questions that are charged already; their answers are in the journal afterwards.
+        """Ask questions; their answers are in the journal afterwards, as far as the budget goes.
 
         The journal's lock is held meanwhile, so that all who share it keep one pace. An error or
         Ctrl-C stops what has not been sent yet and further tries; what is under way is waited for
@@ -91,7 +99,7 @@ class Asker:
         """
         if not questions:
             return
-        self._stopping.clear()
+        self._turns.begin()
         self._take_up_pace()
         tasks = [self._pool.submit(self._answer, each, again) for each in questions]
         try:
@@ -99,16 +107,15 @@ class Asker:
             for task in done:
                 task.result()
         except BaseException:
-            self._stopping.set()
+            self._turns.stop()
             raise
         finally:
-            each = zip(questions, tasks, strict=True)
-            unsent = [question.key for question, task in each if task.cancel()]
+            for task in tasks:
+                task.cancel()
             # The answers first: whatever fails below, no thread may write without the lock.
             wait(tasks)
             away = self._away_until - time.monotonic()
-            self._pace.write(Moment(self._sender.turn_in(), max(0.0, away), self._away_why))
-            self.journal.give_back(unsent, self.adapter.calls)
+            self._pace.write(Moment(self._turns.turn_in(), max(0.0, away), self._away_why))
             self.journal.sync()
 
     def close(self) -> None:
@@ -120,18 +127,18 @@ class Asker:
         """Wait as long as the last one to ask this service would have waited."""
         moment = self._pace.read()
         patient = moment.away <= self.adapter.pace.patience
-        self._sender.hold(max(moment.turn, moment.away if patient else 0.0))
+        self._turns.hold(max(moment.turn, moment.away if patient else 0.0))
         if not patient and moment.away > self._away_until - time.monotonic():
             self._away_until, self._away_why = time.monotonic() + moment.away, moment.why
 
     def _answer(self, question: Question, again: bool) -> None:
         try:
             self._persist(question, again)
-        except Stopped:
+        except (Stopped, CallsSpent):
             return
         except BaseException as error:
             # At once: until the caller wakes, the other threads would go on sending.
-            self._stopping.set()
+            self._turns.stop()
             if not isinstance(error, RemoteError):
                 raise
             told = type(error)(self._veil(str(error)))
@@ -141,61 +148,60 @@ class Asker:
 
     def _persist(self, question: Question, again: bool) -> None:
         """Try until there is an answer, and write it down."""
-        why = ""
-        for attempt in range(self.adapter.pace.retries + 1):
-            if attempt and not self._charge_again(question):
-                return
+        why, tries, most = "", 0, self.adapter.pace.retries + 1
+        while True:
             try:
                 verdict = self._try(question)
+                break
             except TryAgain as reason:
                 why = self._veil(str(reason))
-                log.info("%s: %s (try %d)", self.adapter.name, why, attempt + 1)
-                self._pause(attempt, reason.wait, why)
-                continue
-            version = None if verdict.version is None else self._veil(verdict.version)
-            verdict = replace(verdict, detail=self._veil(verdict.detail), version=version)
-            changed = self._version_changed(verdict)
-            # A paid answer is kept even where it may not be used.
-            self.journal.record(question.key, verdict, again=again or changed is not None)
-            if changed is not None:
-                raise changed
-            self._check_sense(verdict)
-            return
-        raise RemoteError(
-            f"{self.adapter.name} gave no answer in {self.adapter.pace.retries + 1} tries, at last "
-            f"{why}; run the same command again later: what was answered is kept and not asked "
-            "again"
-        )
+                log.info("%s: %s (try %d)", self.adapter.name, why, tries + 1)
+                self._check_away()
+                # To be told to wait is no try: with many threads most are told so several times.
+                limited = reason.wait is not None and not reason.charged
+                tries += not (limited and self._turns.patient(reason.wait or 0.0))
+                if tries == most:
+                    raise RemoteError(self._unanswered(most, why, limited)) from None
+                self._pause(tries, reason.wait)
+        version = None if verdict.version is None else self._veil(verdict.version)
+        verdict = replace(verdict, detail=self._veil(verdict.detail), version=version)
+        changed = self._version_changed(verdict)
+        # A paid answer is kept even where it may not be used.
+        self.journal.record(question.key, verdict, again=again or changed is not None)
+        if changed is not None:
+            raise changed
+        self._check_sense(verdict)
 
-    def _charge_again(self, question: Question) -> bool:
-        if self._stopping.is_set():
-            return False
-        try:
-            self.journal.ask([question.key], self.adapter.calls)
-        except CallsSpent:
-            return False
-        self.retried += 1
-        return True
+    def _unanswered(self, tries: int, why: str, limited: bool) -> str:
+        remedy = (
+            ". A per_second, or a smaller concurrency, under [pace] of the adapter keeps within "
+            "the service's limit"
+        )
+        return (
+            f"{self.adapter.name} gave no answer in {tries} tries, at last {why}; run the same "
+            "command again later: what was answered is kept and not asked again"
+            + (remedy if limited else "")
+        )
 
     def _try(self, question: Question) -> Verdict:
         """Go through the steps once; give back what was charged for calls that were not made."""
-        used = [0]
+        tally = _Tally()
         try:
-            return self._go_through(question, used)
+            return self._go_through(question, tally)
         except Unusable as why:
             return Verdict(Kind.INVALID, detail=str(why))
         except TryAgain as reason:
-            used[0] -= not reason.charged
+            tally.used -= not reason.charged
             raise
         finally:
-            if used[0] < self.adapter.calls:
-                self.journal.give_back([question.key], self.adapter.calls - used[0])
+            if tally.used < tally.charged:
+                self.journal.give_back([question.key], tally.charged - tally.used)
 
-    def _go_through(self, question: Question, used: list[int]) -> Verdict:
-        """Take the steps of a question, counting in ``used`` the calls that may be paid for."""
+    def _go_through(self, question: Question, tally: _Tally) -> Verdict:
+        """Take the steps of a question."""
         values = {**self._shared, **question.values}
         for step in self.adapter.steps[:-1]:
-            status, body = self._send(step, values, used, last=False)
+            status, body = self._send(question.key, step, values, tally)
             content = parse(body)
             refused = find_rejection(self.adapter, status, content, last=False)
             if refused is not None:
@@ -206,40 +212,50 @@ class Asker:
                 if not found(value):
                     return Verdict(Kind.REJECTED, detail=f"no {name}")
                 values[f"captured.{name}"] = plain(value)
-        status, body = self._send(self.adapter.steps[-1], values, used, last=True)
+        status, body = self._send(question.key, self.adapter.steps[-1], values, tally)
         return read_answer(self.adapter, status, body)
 
-    def _send(
-        self, step: Step, values: Values, used: list[int], *, last: bool
-    ) -> tuple[int, bytes]:
+    def _send(self, key: str, step: Step, values: Values, tally: _Tally) -> tuple[int, bytes]:
+        last = tally.used + 1 == self.adapter.calls
         self._check_away()
-        self._sender.wait_turn()
-        # Not before its turn: signatures name the time, and services take none that is old.
-        request = make_request(step, values, time.time())
-        used[0] += 1
-        try:
-            given = self._sender.send(request)
-        except NeverSent:
-            used[0] -= 1
-            raise
-        wait = retry_after(given.retry_after, given.date)
-        check_given(self.adapter, given.status, given.content, wait, last=last)
+        with self._turns.turn():
+            if not tally.charged:
+                # Not before its turn: what waits for it when the process dies was not paid for.
+                self.journal.ask([key], self.adapter.calls)
+                tally.charged = self.adapter.calls
+            # Signatures name the time, and services take none that is old.
+            request = make_request(step, values, time.time())
+            tally.used += 1
+            try:
+                given = self._sender.send(request)
+            except NeverSent:
+                tally.used -= 1
+                raise
+            wait = retry_after(given.retry_after, given.date)
+            try:
+                check_given(self.adapter, given.status, given.content, wait, last=last)
+            except TryAgain as reason:
+                self._heed(reason)
+                raise
+            self._turns.heard()
         if given.problem:
             check_status(self.adapter, given.status, given.problem.encode(), last=last)
             raise Unusable(given.problem)
         return given.status, given.content
 
-    def _pause(self, attempt: int, wanted: float | None, why: str) -> None:
-        if wanted is not None and wanted > self.adapter.pace.patience:
-            self._away_until, self._away_why = time.monotonic() + wanted, why
-            self._check_away()
-        if wanted is not None:
-            self._sender.hold(wanted)
-        if attempt == self.adapter.pace.retries:
-            return
-        spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
+    def _heed(self, reason: TryAgain) -> None:
+        """Do what a service asks for, before the turn of its answer ends and others begin."""
+        if reason.wait is not None and reason.wait > self.adapter.pace.patience:
+            self._away_until = time.monotonic() + reason.wait
+            self._away_why = self._veil(str(reason))
+        elif reason.wait is not None or not reason.charged:
+            self._turns.slow_down(max(reason.wait or 0.0, _FIRST_WAIT))
+
+    def _pause(self, tries: int, wanted: float | None) -> None:
+        self.retried += 1
+        spread = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** max(0, tries - 1))
         # Jitter on top: clients that were told the same time must not come back together.
-        self._stopping.wait((wanted or 0.0) + self._jitter.uniform(0.0, spread))
+        self._turns.rest((wanted or 0.0) + self._jitter.uniform(0.0, spread))
 
     def _check_away(self) -> None:
         """Raise while the service wants to be left alone for longer than anybody waits."""

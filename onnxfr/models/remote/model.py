@@ -132,7 +132,6 @@ class RemoteModel(Comparer):
                 affordable = affordable[: int(journal.left // calls)]
             if affordable:
                 asker.check_use()
-            journal.ask([each.key for each in affordable], calls)
             asker.ask(affordable, again=again)
             found = [answer(each.key) for each in questions]
         self.unserved += sum(each is None for each in found)

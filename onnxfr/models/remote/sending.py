@@ -1,9 +1,8 @@
-"""Lets requests out: at a steady pace, to hosts that were vouched for, for answers of some size."""
+"""Sends requests: to hosts that were vouched for, for answers of some size."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Collection
@@ -25,10 +24,6 @@ _GZIP = b"\x1f\x8b"
 _MOST_PARTS = 1000
 
 
-class Stopped(Exception):
-    """A request was not sent because the run ends: a signal, no failure."""
-
-
 class NeverSent(RemoteError):
     """A request cannot be sent, now or later, and nothing of it has left."""
 
@@ -48,12 +43,11 @@ class Sender:
     """A pool of connections to one service.
 
     Args:
-        pace: how fast the service may be asked.
+        pace: how many connections there are, and how long they are waited for.
         hosts: where requests may go, whatever an answer puts into the address of a later step.
-        stopping: once set, nothing more is sent.
     """
 
-    def __init__(self, pace: Pace, hosts: Collection[str], stopping: threading.Event) -> None:
+    def __init__(self, pace: Pace, hosts: Collection[str]) -> None:
         try:
             import httpx
         except ModuleNotFoundError:
@@ -77,39 +71,11 @@ class Sender:
                 f"({bad}); correct or unset it, or install httpx[socks] for a socks5:// one"
             ) from None
         self._deadline = bound_heads(self._client, pace.timeout)
-        self._rate, self._timeout, self._stopping = pace.per_second, pace.timeout, stopping
-        self._turn, self._next = threading.Lock(), 0.0
+        self._timeout = pace.timeout
         try:
             self._hosts = {httpx.URL(scheme="https", host=host).raw_host for host in hosts}
         except httpx.InvalidURL as bad:
             raise NeverSent(f"the adapter's address is none: {bad}; correct it") from None
-
-    def wait_turn(self) -> None:
-        """Wait until a request may leave.
-
-        Raises:
-            Stopped: nothing may leave any more.
-        """
-        while True:
-            with self._turn:
-                now = time.monotonic()
-                wait = self._next - now
-                if wait <= 0 and self._rate is not None:
-                    self._next = now + 1 / self._rate
-            if self._stopping.wait(wait) if wait > 0 else self._stopping.is_set():
-                raise Stopped
-            if wait <= 0:
-                return
-
-    def turn_in(self) -> float:
-        """Return the seconds until the next request may leave."""
-        with self._turn:
-            return max(0.0, self._next - time.monotonic())
-
-    def hold(self, seconds: float) -> None:
-        """Let nothing out for a while: a service that asks for patience means every question."""
-        with self._turn:
-            self._next = max(self._next, time.monotonic() + seconds)
 
     def send(self, request: Ready) -> Given:
         """Send a request now.
