@@ -179,7 +179,17 @@ class Adapter(_Part):
         return self.model_copy(update={"parameters": {**self.parameters, **given}})
 
     def digest(self) -> str:
-        """Return a hash of everything that decides which questions are asked and how."""
+        """Return a hash of everything that decides which questions are asked and how.
+
+        Rules for answers that are no verdicts are not part of it: errors that stop a run ask for
+        such rules, and a journal that they made another's would be paid for twice.
+        """
+        mended = dict.fromkeys(("rejected", "retry", "failed"), ())
+        answer = self.answer.model_copy(update=mended)
+        return self.model_copy(update={"answer": answer}).former_digest()
+
+    def former_digest(self) -> str:
+        """Return what older journals have in its place: a hash of those rules, too."""
         aside: dict[str, Any] = dict.fromkeys(("pace", "price", "description", "tested"), True)
         # Later settings: journals that are older go on where an adapter does without them.
         if not self.optional_secrets:

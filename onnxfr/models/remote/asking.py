@@ -276,7 +276,8 @@ class Asker:
             raise NoUse(
                 f"{self._senseless} answers of {self.adapter.name} in a row made no sense, at last "
                 f"{verdict.detail!r}; nothing more is asked. See with onnxfr remote ask whether "
-                "the service is up and what it answers, and mend the adapter"
+                "the service is up and what it answers, and mend the adapter where it is not read "
+                "(rules for it keep the journal, another way to ask or to read begins a new one)"
             )
 
     def _version_changed(self, verdict: Verdict) -> NoUse | None:

@@ -34,10 +34,17 @@ _ROOM = 1024
 
 
 class Journal:
-    """The book of one adapter's calls; ``budget`` caps the calls of its whole life."""
+    """The book of one adapter's calls; ``budget`` caps the calls of its whole life.
 
-    def __init__(self, path: Path, *, adapter: str, digest: str, budget: int | None) -> None:
+    ``former`` is another digest of the same adapter: a journal begun under it goes on.
+    """
+
+    def __init__(
+        self, path: Path, *, adapter: str, digest: str, budget: int | None, former: str = ""
+    ) -> None:
         self.path, self._adapter, self._digest = path, adapter, digest
+        self._former, self._renewal = former, {"digest": digest}
+        self._begun_as = digest
         self.budget = budget
         self.spent = 0
         self.answers: dict[str, Verdict] = {}
@@ -57,6 +64,10 @@ class Journal:
             with self.exclusive():
                 if not self._offset:
                     self._write([self._header])
+                    self.sync()
+                elif self._begun_as != digest:
+                    # The former digest changes with rules that this one is free of.
+                    self._write([self._renewal])
                     self.sync()
         except BaseException:
             self.close()
@@ -173,7 +184,8 @@ class Journal:
         whole = content.rfind(b"\n") + 1
         lines = content[:whole].splitlines()
         if self._offset == 0:
-            self._check_header(content.partition(b"\n")[0], torn=not lines)
+            renewed = _line(self._renewal).strip() in lines
+            self._check_header(content.partition(b"\n")[0], torn=not lines, renewed=renewed)
         for number, line in enumerate(lines, 1):
             if self._offset == 0 and number == 1:
                 continue
@@ -205,19 +217,20 @@ class Journal:
             self.spent += entry["calls"]
         elif "back" in entry:
             self.spent -= entry["calls"]
-        else:
+        elif "digest" not in entry:
             again = "again" in entry
             key = entry.pop("again" if again else "got")
             self._note(key, Verdict(**{**entry, "kind": Kind(entry["kind"])}), again)
 
-    def _check_header(self, line: bytes, *, torn: bool) -> None:
+    def _check_header(self, line: bytes, *, torn: bool, renewed: bool) -> None:
         """Raise unless the file is this adapter's journal: no other file is ever written to."""
         if torn and _line(self._header).startswith(line):
             return
         try:
             entry = json.loads(line)
             known, owner = entry["journal"] == _FORMAT, entry["adapter"]
-            ours = known and entry["digest"] == self._digest and not torn
+            self._begun_as = self._digest if renewed else entry["digest"]
+            ours = known and self._begun_as in (self._digest, self._former) and not torn
         except (ValueError, KeyError, TypeError):
             raise RemoteError(
                 f"{self.path} is no journal: line 1 is not how one begins. It was left as it is; "
@@ -226,7 +239,9 @@ class Journal:
         if not ours:
             raise RemoteError(
                 f"{self.path} belongs to adapter {owner!r} as it was when the journal "
-                f"was begun, not to {self._adapter!r} as it is now; choose another journal"
+                f"was begun, not to {self._adapter!r} as it is now: something else than rules "
+                "(rejected, retry, failed), pace and price has changed. Undo that to go on with "
+                "it, or choose another journal (and pay anew)"
             )
 
 

@@ -77,7 +77,11 @@ class RemoteModel(Comparer):
             )
         shared |= {f"secret.{name}": text for name, text in read_secrets(adapter).items()}
         journal = Journal(
-            self._place, adapter=adapter.name, digest=adapter.digest(), budget=self._budget
+            self._place,
+            adapter=adapter.name,
+            digest=adapter.digest(),
+            former=adapter.former_digest(),
+            budget=self._budget,
         )
         hosts = {host_of(fill(step.url, {**shared, **captures})) for step in adapter.steps}
         try:

@@ -161,7 +161,8 @@ def check_status(adapter: Adapter, status: int, body: bytes, *, last: bool = Tru
         hopeless = failed or 300 <= status < 400 or status in _ABOUT_THE_CLIENT
         raise (NoUse if hopeless else RemoteError)(
             f"{adapter.name} answered with status {status}, which is no verdict: {_shown(body)}. "
-            "Check key, address and adapter; answers so far are kept"
+            "Check key and address, or give the adapter a rule for it (rejected, retry, failed) "
+            "and run again: answers so far are kept and not asked again"
         )
 
 

@@ -70,6 +70,25 @@ def test_a_journal_of_another_adapter_is_refused(tmp_path: Path) -> None:
         journal(tmp_path / "j", digest="other")
 
 
+def test_a_journal_of_the_same_adapter_by_its_former_digest_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    book = journal(path, digest="former")
+    book.ask(["q1"], 1)
+    book.record("q1", YES)
+    book.close()
+    later = Journal(path, adapter="a", digest="d", former="former", budget=10)
+    assert later.answers == {"q1": YES}
+    later.close()
+    # The rules have changed, and the former digest with them.
+    for _ in range(2):
+        mended = Journal(path, adapter="a", digest="d", former="another", budget=10)
+        assert mended.answers == {"q1": YES} and mended.spent == 1
+        mended.close()
+    assert path.read_text().count('{"digest": "d"}') == 1
+    with pytest.raises(RemoteError, match="another journal"):
+        journal(path, digest="e")
+
+
 def test_a_damaged_journal_is_refused_rather_than_paid_for_again(tmp_path: Path) -> None:
     path = tmp_path / "j"
     book = journal(path)

@@ -17,6 +17,7 @@ from onnxfr.errors import RemoteError
 from onnxfr.models.remote import asking
 from onnxfr.models.remote.adapter import Adapter
 from onnxfr.models.remote.model import RemoteModel
+from onnxfr.models.remote.reading import Kind
 
 
 @pytest.fixture
@@ -67,6 +68,29 @@ def test_an_error_that_may_be_about_the_picture_says_nothing_of_others(
         with pytest.raises(RemoteError, match="400"):
             model.verdicts(some[:1], some[:1])
         assert model.verdicts(some[1:], some[1:])[0] is not None
+
+
+def test_a_rule_for_an_answer_that_had_none_keeps_what_was_paid_for(
+    open_model: Callable[..., RemoteModel],
+) -> None:
+    stranger = Reply({"code": "FACE_ANGLE"}, 400)
+    with serving(lambda number: Reply() if number <= 3 else stranger) as service:
+        adapter, some = adapter_of(service.url), pictures(5)
+        first = open_model(adapter)
+        with pytest.raises(RemoteError, match=r"status 400.*give the adapter a rule"):
+            first.verdicts(some, some)
+        assert len(service.calls) == 4
+        first.close()
+        rule = 'rejected = [{ status = [400], path = "code", values = ["FACE_ANGLE"] }]'
+        later = open_model(adapter_of(service.url, answer=rule))
+        answers = later.verdicts(some, some)
+        assert [each is not None and each.kind is Kind.JUDGED for each in answers] == (
+            [True] * 3 + [False] * 2
+        )
+        assert None not in answers and len(service.calls) == 6
+        later.close()
+        with pytest.raises(RemoteError, match="something else than rules"):
+            open_model(adapter_of(service.url, answer='yes = ["same"]')).open()
 
 
 def test_a_service_that_makes_no_sense_is_not_paid_to_the_end(
