@@ -82,7 +82,6 @@ class Asker:
         self._pool = ThreadPoolExecutor(adapter.pace.concurrency, "onnxfr-ask")
         self._away_until, self._away_why = 0.0, ""
         self._no_use: NoUse | None = None
-        self._senseless = 0
         self.retried = 0
 
     def check_use(self) -> None:
@@ -269,15 +268,17 @@ class Asker:
     def _check_sense(self, verdict: Verdict) -> None:
         """Raise where a service that is down, or misread, would be paid to the end of the budget.
 
-        Threads count together without a lock: whether it is one answer more or less is no matter.
+        What it said meanwhile is about no picture, and no later run may take it for a verdict.
         """
-        self._senseless = self._senseless + 1 if verdict.kind is Kind.INVALID else 0
-        if self._senseless >= _MOST_SENSELESS:
+        count = len(self.journal.senseless)
+        if verdict.kind is Kind.INVALID and count >= _MOST_SENSELESS:
+            self.journal.void_senseless()
             raise NoUse(
-                f"{self._senseless} answers of {self.adapter.name} in a row made no sense, at last "
-                f"{verdict.detail!r}; nothing more is asked. See with onnxfr remote ask whether "
-                "the service is up and what it answers, and mend the adapter where it is not read "
-                "(rules for it keep the journal, another way to ask or to read begins a new one)"
+                f"{count} answers of {self.adapter.name} in a row made no sense, at last "
+                f"{verdict.detail!r}; nothing more is asked, and these questions count as paid for "
+                "but not as answered. See with onnxfr remote ask whether the service is up and "
+                "what it answers, and mend the adapter where it is not read (rules for it keep the "
+                "journal, another way to ask or to read begins a new one)"
             )
 
     def _version_changed(self, verdict: Verdict) -> NoUse | None:

@@ -3,9 +3,10 @@
 One JSON object a line. ``ask`` is written and synced before a call leaves: a call that may have
 been paid for is always counted, even if the process died before its answer. ``got`` is written when
 the answer arrives and synced before anybody uses it; ``back`` returns a call that was certainly not
-charged. Processes may share a journal: each reads what the others appended when it takes the lock.
-Nothing is asked unless there is room on the disk for the answers; what finds none all the same is
-owed, and written before anything else.
+charged, and ``void`` takes back an answer that was none, though it was paid for. Processes may
+share a journal: each reads what the others appended when it takes the lock. Nothing is asked unless
+there is room on the disk for the answers; what finds none all the same is owed, and written before
+anything else.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Journal:
         self.answers: dict[str, Verdict] = {}
         self.repeats: dict[str, list[Verdict]] = {}
         self.version: str | None = None
+        self.senseless: list[tuple[str, bool]] = []
+        """The last answers in a row that made no sense: the question, and whether asked again."""
         self._offset = 0
         self._owed: list[dict[str, Any]] = []
         self._threads = threading.RLock()
@@ -120,6 +123,12 @@ class Journal:
             self._note(key, verdict, again)
             self._keep([{"again" if again else "got": key, **plain}])
 
+    def void_senseless(self) -> None:
+        """Take back the last answers, which made no sense: the questions may be asked anew."""
+        with self._threads:
+            void = [each for each in self.senseless if self._void(*each)]
+            self._keep([{"void": key, "again": again} for key, again in void])
+
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
         self._pay_debts()
@@ -139,6 +148,20 @@ class Journal:
             self.answers.setdefault(key, verdict)
         if self.version is None:
             self.version = verdict.version
+        if verdict.kind is Kind.INVALID:
+            self.senseless.append((key, again))
+        else:
+            self.senseless = []
+
+    def _void(self, key: str, again: bool) -> bool:
+        said = self.repeats.get(key) if again else [self.answers.get(key)]
+        if not said or said[-1] is None or said[-1].kind is not Kind.INVALID:
+            return False
+        if again:
+            said.pop()
+        else:
+            del self.answers[key]
+        return True
 
     def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
         """Write down what has happened; where that fails, owe it."""
@@ -217,6 +240,9 @@ class Journal:
             self.spent += entry["calls"]
         elif "back" in entry:
             self.spent -= entry["calls"]
+        elif "void" in entry:
+            self._void(entry["void"], entry["again"])
+            self.senseless = []
         elif "digest" not in entry:
             again = "again" in entry
             key = entry.pop("again" if again else "got")

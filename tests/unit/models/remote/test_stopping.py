@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -107,6 +108,38 @@ def test_a_service_that_makes_no_sense_is_not_paid_to_the_end(
         with pytest.raises(RemoteError, match="in a row"):
             model.verdicts(some[-1:], some[-1:])
         assert len(service.calls) == model.journal.spent == 6
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_made_no_sense_is_paid_for_and_asked_anew(
+    open_model: Callable[..., RemoteModel],
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+    threads: int,
+) -> None:
+    """A page that tells of maintenance says nothing about the pictures it was given for."""
+    monkeypatch.setattr(asking, "_MOST_SENSELESS", 4)
+    page, down = Reply(b"<html>back soon</html>"), threading.Event()
+    with serving(lambda _: page if down.is_set() else Reply()) as service:
+        adapter, some = adapter_of(service.url, pace=f"concurrency = {threads}"), pictures(12)
+        first = open_model(adapter)
+        # What is asked again is known before, and stays so.
+        known = 12 if again else 3
+        assert None not in first.verdicts(some[:known], some[:known])
+        down.set()
+        with pytest.raises(RemoteError, match=r"answers of toy in a row made no sense"):
+            first.verdicts(some, some, again=again)
+        lost = len(service.calls) - known
+        first.close()
+        down.clear()
+        later = open_model(adapter)
+        assert not later.journal.senseless and len(later.journal.answers) == known
+        healed = later.verdicts(some, some, again=again)
+        assert [each is not None and each.match for each in healed] == [True] * 12
+        asked = 12 if again else 9
+        assert later.journal.spent == len(service.calls) == known + lost + asked
+    assert 4 <= lost < 4 + threads
 
 
 def test_a_disk_that_fills_meanwhile_costs_no_answer_and_no_call(
