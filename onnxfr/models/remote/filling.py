@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import cv2
 import numpy as np
@@ -88,7 +88,7 @@ def make_request(step: Step, values: Mapping[str, bytes | str], clock: float) ->
         values: what stands for each place; pictures as bytes.
         clock: seconds since 1970, for signatures.
     """
-    url = fill(step.url, values)
+    url = fill_url(step.url, values)
     query = {name: fill(text, values) for name, text in step.query.items()}
     headers = {name: fill(text, values) for name, text in step.headers.items()}
     headers = {name: text for name, text in headers.items() if text}
@@ -113,6 +113,20 @@ def fill(text: str, values: Mapping[str, bytes | str]) -> str:
         return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
     return _PLACE.sub(put, text)
+
+
+def fill_url(text: str, values: Mapping[str, bytes | str]) -> str:
+    """Return an address with every place filled in.
+
+    Secrets are percent-encoded: with a ``/`` or ``@`` as it stands, a key would cut the address
+    elsewhere, and part of it would be sent to, and shown as, a host or a path.
+    """
+    encoded = {
+        name: quote(value, safe="") if name.startswith("secret.") else value
+        for name, value in values.items()
+        if isinstance(value, str)
+    }
+    return fill(text, {**values, **encoded})
 
 
 def _look_up(name: str, values: Mapping[str, bytes | str]) -> bytes | str:

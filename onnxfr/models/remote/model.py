@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxfr.errors import SpecError
+from onnxfr.errors import RemoteError, SpecError
 from onnxfr.models.card import Card
 from onnxfr.models.comparer import UNASKED, CallsSpent, Comparer
 from onnxfr.models.preprocessing import Preprocessing
@@ -65,12 +66,16 @@ class RemoteModel(Comparer):
         adapter = self.adapter
         check_places(adapter)
         shared = {f"parameter.{name}": text for name, text in adapter.parameters.items()}
-        blank = dict.fromkeys((f"secret.{name}" for name in adapter.secrets), "x")
-        captures = {f"captured.{name}": "x" for step in adapter.steps for name in step.captures}
-        urls = [fill(step.url, {**shared, **blank, **captures}) for step in adapter.steps]
+        urls = _addresses(adapter, shared, "x")
         for url in urls:
             check_authorised(url, self._authorised)
-        outside = any(not is_loopback(host_of(url)) for url in urls)
+        hosts = {host_of(url) for url in urls}
+        if hosts != {host_of(url) for url in _addresses(adapter, shared, "y")}:
+            raise RemoteError(
+                f"the host that {adapter.name} asks depends on a secret or on an answer: put it "
+                "under [parameters], so that it can be told whose service is asked"
+            )
+        outside = any(not is_loopback(host) for host in hosts)
         if self._budget is None and outside:
             raise SpecError(
                 f"{adapter.name} may charge for every call: say how many at most, with --max-calls"
@@ -83,7 +88,6 @@ class RemoteModel(Comparer):
             former=adapter.former_digest(),
             budget=self._budget,
         )
-        hosts = {host_of(fill(step.url, {**shared, **captures})) for step in adapter.steps}
         try:
             self._asker = Asker(adapter, journal, shared, hosts)
         except BaseException:
@@ -168,6 +172,14 @@ def to_pixels(images: Images) -> list[Pixels]:
     """Return 8-bit pictures as services take them."""
     bytes_ = np.clip(np.round(images * 255), 0, 255).astype(np.uint8)
     return list(np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1)))
+
+
+def _addresses(adapter: Adapter, shared: Mapping[str, bytes | str], blank: str) -> list[str]:
+    """Return where requests go, with a blank for what no setting tells."""
+    names = [f"secret.{name}" for name in adapter.secrets]
+    names += [f"captured.{name}" for step in adapter.steps for name in step.captures]
+    values = {**shared, **dict.fromkeys(names, blank)}
+    return [fill(step.url, values) for step in adapter.steps]
 
 
 def _mentions(adapter: Adapter, place: str) -> bool:

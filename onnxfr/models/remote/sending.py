@@ -74,8 +74,10 @@ class Sender:
         self._timeout = pace.timeout
         try:
             self._hosts = {httpx.URL(scheme="https", host=host).raw_host for host in hosts}
-        except httpx.InvalidURL as bad:
-            raise NeverSent(f"the adapter's address is none: {bad}; correct it") from None
+        except httpx.InvalidURL:
+            raise NeverSent(
+                "the adapter's address is none: its host cannot be told; correct it"
+            ) from None
 
     def send(self, request: Ready) -> Given:
         """Send a request now.
@@ -115,10 +117,11 @@ class Sender:
     def _check_host(self, request: Ready) -> None:
         try:
             host = self._httpx.URL(request.url).raw_host
-        except self._httpx.InvalidURL as bad:
+        except self._httpx.InvalidURL:
+            # Not its text: that would show a part of the address, and a key may be in it.
             raise NeverSent(
-                f"the request cannot be sent: its address is none ({bad}); check the adapter's "
-                "address and parameters"
+                "the request cannot be sent: its address is none; check the adapter's address "
+                "and parameters (the port is a number?)"
             ) from None
         if host not in self._hosts:
             allowed = ", ".join(sorted(each.decode() for each in self._hosts))

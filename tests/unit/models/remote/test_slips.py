@@ -12,12 +12,13 @@ import pytest
 from toy_service import KEY, Reply, adapter_of, ask, serving
 
 from onnxfr.errors import RemoteError
-from onnxfr.models.remote.filling import fill
+from onnxfr.models.remote.filling import fill, make_request
 from onnxfr.models.remote.model import RemoteModel
 from onnxfr.models.remote.reading import Kind, NoUse
 from onnxfr.models.remote.secrecy import Veil
 
 SECRET = "sekret-key-123456"
+KEYS = "secret.key"
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +111,49 @@ def test_a_veil_knows_keys_as_json_and_addresses_write_them_and_cut_off() -> Non
     assert veil("k=sek%2Fret%2Bkey%3D12&x") == "k=***&x"
     assert veil("it was sek/ret+ke...") == "it was ***..."
     assert veil("short text sek...") == "short text sek..."
+
+
+@pytest.mark.parametrize("value", ["abcDEF123/456xyz789", "12345/456xyz789", "a@127.0.0.2#?:b%"])
+def test_a_key_within_an_address_is_sent_whole_and_cuts_it_nowhere(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    import httpx
+
+    monkeypatch.setenv(KEY, value)
+    with serving(lambda _: Reply()) as service:
+        url = service.url.replace("//", "//me:${secret.key}@") + "/compare/${secret.key}"
+        adapter = adapter_of(url)
+        request = make_request(adapter.steps[0], {"probe": b"", "reference": b"", KEYS: value}, 0.0)
+        sent = httpx.URL(request.url)
+        assert sent.host == "127.0.0.1" and sent.password == value
+        assert sent.path == f"/compare/{value}"
+        (verdict,) = ask(open_model(adapter))
+    assert verdict is not None and verdict.match and len(service.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:${secret.key}/x", "http://127.0.0.1:1${captured.m}/x"]
+)
+def test_an_address_that_is_none_shows_no_key(
+    open_model: Callable[..., RemoteModel], monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv(KEY, "abcDEF123/456xyz789")
+    with serving(lambda _: Reply({"match": "DEF/abc"})) as service:
+        model = open_model(adapter_of(service.url, url))
+        with pytest.raises(RemoteError, match="its address is none") as told:
+            ask(model)
+    assert "abc" not in str(told.value)
+
+
+def test_a_host_that_a_key_or_an_answer_decides_is_told_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    for host in ("${secret.key}.example", "${captured.m}.example"):
+        adapter = adapter_of("http://127.0.0.1:9/", f"https://{host}/x")
+        model = RemoteModel(adapter, tmp_path / "j", budget=5, authorised=True)
+        with pytest.raises(RemoteError, match="put it under") as told:
+            model.open()
+        assert SECRET not in str(told.value) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("proxy", ["socks://127.0.0.1:7890/", "socks5://127.0.0.1:9"])
