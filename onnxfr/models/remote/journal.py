@@ -43,7 +43,7 @@ class Journal:
     def __init__(
         self, path: Path, *, adapter: str, digest: str, budget: int | None, former: str = ""
     ) -> None:
-        self.path, self._adapter, self._digest = path, adapter, digest
+        self._adapter, self._digest = adapter, digest
         self._former, self._renewal = former, {"digest": digest}
         self._begun_as = digest
         self.budget = budget
@@ -57,11 +57,13 @@ class Journal:
         self._owed: list[dict[str, Any]] = []
         self._threads = threading.RLock()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        except OSError as bad:
+            # Two names of one file would have two locks, and each a budget of its own.
+            self.path = path.resolve()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except (OSError, RuntimeError) as bad:
             raise RemoteError(f"cannot open the journal {path}: {bad}") from None
-        self._lock = FileLock(f"{path}.lock")
+        self._lock = FileLock(f"{self.path}.lock")
         self._header = {"journal": _FORMAT, "adapter": adapter, "digest": digest}
         try:
             with self.exclusive():
@@ -185,6 +187,10 @@ class Journal:
 
     def _write(self, lines: Sequence[dict[str, Any]], room: int = 0) -> None:
         text = b"".join(_line(line) for line in lines)
+        self._append(text, room)
+        self._offset += len(text)
+
+    def _append(self, text: bytes, room: int = 0) -> None:
         try:
             # One call per group: O_APPEND keeps groups of different threads apart.
             written = os.write(self._file, text + b" " * room)
@@ -196,21 +202,22 @@ class Journal:
             os.ftruncate(self._file, os.fstat(self._file).st_size - written + kept)
         if not kept:
             raise RemoteError(f"the journal {self.path} cannot grow: is the disk full?")
-        self._offset += len(text)
 
     def _catch_up(self) -> None:
-        """Read what was appended since; cut off a last line that a crash has torn."""
+        """Read what was appended since; end or cut off a last line that a crash has torn."""
         size = os.fstat(self._file).st_size
         if size == self._offset:
             return
         content = self._read(self._offset, size)
         whole = content.rfind(b"\n") + 1
-        lines = content[:whole].splitlines()
+        # Where only the end of the line is missing, what it says was paid for.
+        unended = self._offset + whole > 0 and _is_entry(content[whole:])
+        lines = (content if unended else content[:whole]).splitlines()
         if self._offset == 0:
             renewed = _line(self._renewal).strip() in lines
             self._check_header(content.partition(b"\n")[0], torn=not lines, renewed=renewed)
         for number, line in enumerate(lines, 1):
-            if self._offset == 0 and number == 1:
+            if (self._offset == 0 and number == 1) or not line.strip():
                 continue
             try:
                 self._replay(json.loads(line))
@@ -222,7 +229,10 @@ class Journal:
                     "the others (calls that it charged are then forgotten), or move the file away "
                     "to start anew (and pay anew)"
                 ) from None
-        if whole < len(content):
+        if unended:
+            self._append(b"\n")
+            whole = len(content) + 1
+        elif whole < len(content):
             log.warning("%s ended in half a line, as a crash leaves one; cut it off", self.path)
             os.ftruncate(self._file, self._offset + whole)
         self._offset += whole
@@ -269,6 +279,14 @@ class Journal:
                 "(rejected, retry, failed), pace and price has changed. Undo that to go on with "
                 "it, or choose another journal (and pay anew)"
             )
+
+
+def _is_entry(line: bytes) -> bool:
+    """Tell whether a line is whole: half an object never ends in its last brace."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _line(entry: dict[str, Any]) -> bytes:
