@@ -1,4 +1,8 @@
-"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,name=front,budget=500``."""
+"""A service as a model reference: ``remote:ADAPTER,NAME=VALUE,name=front,budget=500``.
+
+In the paths of adapter and journal ``%2C`` stands for a comma and ``%25`` for a percent sign. A
+comma may be written as it is where a slash, and no ``=`` before it, follows.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from onnxfr.paths import expanded
 PREFIX = "remote:"
 _COMMA = re.compile(r",(?![^=]*[/\\])")
 """Between two options; others belong to the name of a folder, for more of its path follows."""
+_CALLS = re.compile("[0-9]{1,18}")
+_ESCAPED = re.compile("%(2C|25)")
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,11 @@ class RemoteReference:
     """What results call the service; None takes the adapter's name."""
 
     def __str__(self) -> str:
-        parts = [f"{PREFIX}{self.adapter}"]
+        parts = [f"{PREFIX}{_escape(self.adapter)}"]
         parts += [f"{name}={value}" for name, value in self.parameters.items()]
         parts += [] if self.name is None else [f"name={self.name}"]
         parts += [] if self.budget is None else [f"budget={self.budget}"]
-        parts += [] if self.journal is None else [f"journal={self.journal}"]
+        parts += [] if self.journal is None else [f"journal={_escape(str(self.journal))}"]
         parts += [] if self.price is None else [f"price={self.price!r}"]
         return ",".join([*parts, "authorised"] if self.authorised else parts)
 
@@ -57,14 +63,14 @@ def is_remote(reference: str) -> bool:
 def parse_reference(reference: str) -> RemoteReference:
     """Split a reference into adapter, options and parameters."""
     name, *options = _COMMA.split(reference.removeprefix(PREFIX))
-    found = RemoteReference(name)
+    found = RemoteReference(_unescape(name))
     for option in options:
         key, equals, value = option.partition("=")
         if key == "authorised" and not equals:
             found = replace(found, authorised=True)
         elif key == "journal" and value:
-            found = replace(found, journal=Path(value))
-        elif key == "budget" and value.isdigit():
+            found = replace(found, journal=Path(_unescape(value)))
+        elif key == "budget" and _CALLS.fullmatch(value):
             found = replace(found, budget=int(value))
         elif key == "price" and (cost := _number(value)) is not None:
             found = replace(found, price=cost)
@@ -79,6 +85,17 @@ def parse_reference(reference: str) -> RemoteReference:
                 "parameter of the adapter as NAME=VALUE"
             )
     return found
+
+
+def _escape(path: str) -> str:
+    """Return a path that stays in one piece when the reference is split, as it is where it does."""
+    if not (_COMMA.search(path) or _ESCAPED.search(path)):
+        return path
+    return path.replace("%", "%25").replace(",", "%2C")
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: {"2C": ",", "25": "%"}[found.group(1)], text)
 
 
 def _number(text: str) -> float | None:

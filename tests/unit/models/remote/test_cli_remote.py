@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from onnxfr.cli.remote import remote_app
 from onnxfr.errors import NotAuthorised, SpecError, UnknownName
+from onnxfr.models.remote import adapter
 from onnxfr.models.remote.adapter import adapter_names
 from onnxfr.models.remote.reference import absolute, complete, open_remote, parse_reference
 
@@ -48,6 +50,36 @@ def test_folders_with_a_comma_in_their_name_hold_journals_and_adapters() -> None
     assert own.budget == 3 and own.authorised and parse_reference(str(own)) == own
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "lr=1,seed=2",
+        "lr=1,seed=2/a,b=3",
+        "a,b",
+        "50%2C=1,x",
+        "100%25",
+        "100%",
+        "a=1/b",
+        "journal=1,budget=2",
+    ],
+)
+def test_a_folder_may_be_called_anything(tmp_path: Path, folder: str) -> None:
+    place = tmp_path / folder
+    text = complete("remote:onnxfr,url=http://127.0.0.1:1", place, budget=3, authorised=True)
+    said = parse_reference(text)
+    assert said.journal == place / "journal-onnxfr.jsonl" and said.budget == 3 and said.authorised
+    assert parse_reference(complete(text, tmp_path)) == said and str(said) == text
+    box = Path(adapter.__file__).parent / "adapters" / "onnxfr.toml"
+    place.mkdir(parents=True)
+    (place / "my,own=1.toml").write_bytes(box.read_bytes())
+    own = replace(said, adapter=str(place / "my,own=1.toml"), journal=place / "j,k")
+    assert parse_reference(str(own)) == own and own.read().name == "onnxfr"
+    assert parse_reference(absolute(str(own), tmp_path)) == own
+    model = open_remote(text)
+    assert model.journal.path == place / "journal-onnxfr.jsonl"
+    model.close()
+
+
 def test_references_survive_being_written_down(tmp_path: Path) -> None:
     text = f"remote:onnxfr,url=http://127.0.0.1:1,budget=7,journal={tmp_path / 'j'},authorised"
     said = parse_reference(text)
@@ -64,6 +96,8 @@ def test_references_survive_being_written_down(tmp_path: Path) -> None:
     for wrong in (
         "remote:onnxfr,fast",
         "remote:onnxfr,budget=many",
+        "remote:onnxfr,budget=\u00b2",
+        "remote:onnxfr,budget=" + "9" * 5000,
         "remote:onnxfr,name=",
         "remote:onnxfr,name=../x",
         "remote:onnxfr,name=Front Door",
