@@ -32,6 +32,11 @@ class KeyEntry(BaseModel):
     per_second: Annotated[float, Field(gt=0)] | None = None
     per_day: Annotated[int, Field(ge=1)] | None = None
 
+    @property
+    def digest(self) -> str:
+        """What the key is known by."""
+        return self.sha256 or digest_of((self.key or "").encode())
+
     @model_validator(mode="after")
     def _one_of_both(self) -> KeyEntry:
         if (self.key is None) == (self.sha256 is None):
@@ -105,7 +110,7 @@ class Clients:
         self._anonymous = Client(ANONYMOUS, defaults, clock)
         # Looked up by digest: the time a lookup takes says nothing about the key.
         self._by_digest = {
-            entry.sha256 or digest_of((entry.key or "").encode()): Client(
+            entry.digest: Client(
                 name,
                 Limits(
                     entry.per_second or defaults.per_second,
@@ -143,4 +148,11 @@ def read_keys(path: Path) -> dict[str, KeyEntry]:
         raise SpecError(f"{path} is no keys file: {places}") from None
     if not entries:
         raise SpecError(f'{path} names no client; add one: [alice] key = "..."')
+    owners: dict[str, str] = {}
+    for name, entry in entries.items():
+        if (other := owners.setdefault(entry.digest, name)) != name:
+            # The limits and the log would be one client's, whichever is asked for.
+            raise SpecError(
+                f"{path}: {other} and {name} have the same key; give each client a key of its own"
+            )
     return entries

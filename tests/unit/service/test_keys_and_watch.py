@@ -91,6 +91,17 @@ def test_keys_files_are_checked_without_showing_keys(tmp_path: Path) -> None:
         read_keys(bad)
 
 
+@pytest.mark.parametrize("second", ['key = "{key}"', 'sha256 = "{digest}"'])
+def test_one_key_is_one_clients(tmp_path: Path, second: str) -> None:
+    key = "x" * 20
+    path = tmp_path / "keys.toml"
+    entry = second.format(key=key, digest=digest_of(key.encode()))
+    path.write_text(f'[alice]\nkey = "{key}"\nper_second = 2\n[carol]\n{entry}\n')
+    with pytest.raises(SpecError, match="alice and carol have the same key") as told:
+        read_keys(path)
+    assert key not in str(told.value)
+
+
 def test_the_watch_tells_a_walk_from_a_crowd() -> None:
     watch = QueryWatch(WatchSettings(neighbours=10, memory=100))
     noise = np.random.default_rng(0)
