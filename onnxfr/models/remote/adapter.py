@@ -9,6 +9,7 @@ else of the environment can be reached.
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -45,6 +46,30 @@ class Step(_Part):
     captures: dict[str, str] = Field(default_factory=dict)
     signer: str | None = None
     signing: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _body_has_the_form_of_its_encoding(self) -> Step:
+        """Refuse what would be sent as Python writes it, be paid for, and be understood nowhere."""
+        try:
+            json.dumps(self.body, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "a body holds texts, finite numbers, true and false, tables and lists; "
+                "write dates and times as texts"
+            ) from None
+        if self.body is None or self.encoding == "json":
+            return self
+        if self.encoding == "raw":
+            if not isinstance(self.body, str):
+                raise ValueError('a body in raw encoding is one text, such as "${probe}"')
+        elif not isinstance(self.body, dict) or not all(
+            isinstance(each, Value) for each in self.body.values()
+        ):
+            raise ValueError(
+                f"a body in {self.encoding} encoding is a table of texts, numbers, true and false: "
+                "no list and no further table"
+            )
+        return self
 
 
 class Picture(_Part):

@@ -75,7 +75,7 @@ def check_places(adapter: Adapter) -> None:
     values = dict.fromkeys(("probe", "reference", "joined", *known), "x")
     for step in adapter.steps:
         settings = (step.query, step.headers, step.signing)
-        texts = [text for each in settings for text in each.values()]
+        texts = [text for each in settings for pair in each.items() for text in pair]
         _fill_deep([step.url, *texts, step.body], values)
         values |= {f"captured.{name}": "x" for name in step.captures}
 
@@ -89,8 +89,8 @@ def make_request(step: Step, values: Mapping[str, bytes | str], clock: float) ->
         clock: seconds since 1970, for signatures.
     """
     url = fill_url(step.url, values)
-    query = {name: fill(text, values) for name, text in step.query.items()}
-    headers = {name: fill(text, values) for name, text in step.headers.items()}
+    query = {fill(name, values): fill(text, values) for name, text in step.query.items()}
+    headers = {fill(name, values): fill(text, values) for name, text in step.headers.items()}
     headers = {name: text for name, text in headers.items() if text}
     content, kind = _content(step, values)
     if kind and not any(name.lower() == "content-type" for name in headers):
@@ -145,18 +145,26 @@ def _content(step: Step, values: Mapping[str, bytes | str]) -> tuple[bytes, str]
         return _whole(str(step.body), values), "application/octet-stream"
     if not isinstance(step.body, dict):
         raise RemoteError(f"a body in {step.encoding} encoding is a table of texts")
+    fields = {fill(name, values): _text(value) for name, value in step.body.items()}
     if step.encoding == "form":
-        fields = {name: fill(str(text), values) for name, text in step.body.items()}
-        return urlencode(fields).encode(), "application/x-www-form-urlencoded"
-    return _multipart(step.body, values), f"multipart/form-data; boundary={_BOUNDARY}"
+        filled = {name: fill(text, values) for name, text in fields.items()}
+        return urlencode(filled).encode(), "application/x-www-form-urlencoded"
+    return _multipart(fields, values), f"multipart/form-data; boundary={_BOUNDARY}"
 
 
-def _multipart(body: Mapping[str, Any], values: Mapping[str, bytes | str]) -> bytes:
+def _text(value: Any) -> str:
+    """Return a setting as services write it: ``true``, not ``True``."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _multipart(fields: Mapping[str, str], values: Mapping[str, bytes | str]) -> bytes:
     parts = []
-    for name, text in body.items():
+    for field, text in fields.items():
+        # As browsers do: a line break or quote would begin another header.
+        name = field.translate({10: "%0A", 13: "%0D", 34: "%22"})
         head = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"'
-        value = _whole(str(text), values)
-        if _is_picture(str(text), values):
+        value = _whole(text, values)
+        if _is_picture(text, values):
             head += f'; filename="{name}"\r\nContent-Type: application/octet-stream'
         parts.append(head.encode() + b"\r\n\r\n" + value + b"\r\n")
     return b"".join(parts) + f"--{_BOUNDARY}--\r\n".encode()

@@ -42,6 +42,7 @@ def test_a_place_that_is_none_is_told_before_anything_is_sent(place: str) -> Non
         {"body": {"${captured.n}": 1}},
         {"encoding": "raw", "body": "${Reference}"},
         {"query": {"set": "${parameter.face-set}"}},
+        {"query": {"${parameter.face-set}": "1"}},
         {"signing": {"key": "${secret.api-key}"}},
     ],
 )
