@@ -121,8 +121,10 @@ def test_a_condition_nobody_measured_is_an_error() -> None:
 
 
 def test_a_median_that_nobody_reached_is_told_from_one_that_nobody_measured() -> None:
-    never = _result("median_queries", None, low=12.0, n=9)
+    never = _result("median_distance", None, low=12.0, n=9)
     assert (value_text(never), interval_text(never)) == ("never", "12 – never")
+    never = _result("median_queries", None, low=12.0, n=9)
+    assert (value_text(never), interval_text(never)) == ("more than were asked", "12 – more")
     reached = _result("median_distance", 3.5, low=1.0, n=9)
     assert (value_text(reached), interval_text(reached)) == ("3.5", "1 – never")
     unknown = _result("tar", None, n=9)
