@@ -13,17 +13,19 @@ import json
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxfr.errors import RemoteError, UnknownName
+from onnxfr.models.remote.looking import check_path
 from onnxfr.paths import expanded
 
 NAME = r"^[a-z0-9][a-z0-9_.-]{0,60}$"
 """What a service may be called: results and the file of its journal bear its name."""
 
 Value = bool | int | float | str
+AnswerPath = Annotated[str, AfterValidator(check_path)]
 
 
 class _Part(BaseModel):
@@ -43,7 +45,7 @@ class Step(_Part):
     query: dict[str, str] = Field(default_factory=dict)
     encoding: Literal["json", "form", "multipart", "raw"] = "json"
     body: Any = None
-    captures: dict[str, str] = Field(default_factory=dict)
+    captures: dict[str, AnswerPath] = Field(default_factory=dict)
     signer: str | None = None
     signing: dict[str, str] = Field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Rule(_Part):
     """
 
     status: tuple[int, ...] = ()
-    path: str | None = None
+    path: AnswerPath | None = None
     values: tuple[Value, ...] = ()
     begins: tuple[str, ...] = ()
     unless: tuple[Value, ...] = ()
@@ -119,16 +121,16 @@ class Answer(_Part):
     that the client is wrong (key, account, parameters), whatever their status: they stop the run.
     """
 
-    decision: str | None = None
+    decision: AnswerPath | None = None
     yes: tuple[Value, ...] = (True,)
     no: tuple[Value, ...] = (False,)
-    score: str | None = None
+    score: AnswerPath | None = None
     score_is: Literal["similarity", "distance"] = "similarity"
     score_range: tuple[float, float] = (0.0, 1.0)
     score_absent: float | None = None
     threshold: float | None = None
-    threshold_path: str | None = None
-    version: str | None = None
+    threshold_path: AnswerPath | None = None
+    version: AnswerPath | None = None
     rejected: tuple[Rule, ...] = ()
     retry: tuple[Rule, ...] = ()
     failed: tuple[Rule, ...] = ()

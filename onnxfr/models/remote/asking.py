@@ -19,6 +19,7 @@ from onnxfr.models.comparer import CallsSpent
 from onnxfr.models.remote.adapter import Adapter, Step
 from onnxfr.models.remote.filling import make_request
 from onnxfr.models.remote.journal import Journal
+from onnxfr.models.remote.looking import found, look, plain
 from onnxfr.models.remote.pace import Moment, SharedPace, retry_after
 from onnxfr.models.remote.reading import (
     Kind,
@@ -29,10 +30,7 @@ from onnxfr.models.remote.reading import (
     check_given,
     check_status,
     find_rejection,
-    found,
-    look,
     parse,
-    plain,
     read_answer,
 )
 from onnxfr.models.remote.secrecy import Veil

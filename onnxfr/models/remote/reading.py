@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,17 +12,14 @@ from typing import Any
 
 from onnxfr.errors import RemoteError
 from onnxfr.models.remote.adapter import Adapter, Answer, Rule, Value
+from onnxfr.models.remote.looking import FILTERS, MISSING, found, look, plain, stages
 
-_FILTERS = ("base64", "json", "strip")
-_PART = re.compile(r"([^.\[\]]+)|\[(-?\d+)\]")
 _SHOWN = 300
 _NUDGE = 1e-6
 _FARTHEST = 2 - 1e-6
 """Just within what counts as a verdict, also as float32."""
 
 _ABOUT_THE_CLIENT = (401, 402, 403, 404, 405, 407)
-
-_MISSING = object()
 
 
 class Kind(StrEnum):
@@ -105,7 +100,7 @@ def read_answer(adapter: Adapter, status: int, body: bytes) -> Verdict:
         match,
         score,
         threshold if score is not None else None,
-        None if version in (None, _MISSING) else plain(version),
+        None if version in (None, MISSING) else plain(version),
     )
 
 
@@ -184,8 +179,8 @@ def fits(rule: Rule, status: int, content: Any) -> bool:
         return True
     value = look(content, rule.path)
     if rule.absent:
-        return value is _MISSING or value is None or value == []
-    if value is _MISSING:
+        return value is MISSING or value is None or value == []
+    if value is MISSING:
         return False
     if rule.unless:
         return not _among(value, rule.unless)
@@ -194,67 +189,23 @@ def fits(rule: Rule, status: int, content: Any) -> bool:
     return not (rule.values or rule.begins) or _among(value, rule.values)
 
 
-def look(content: Any, path: str) -> Any:
-    """Return what stands at a path such as ``faces[0].id`` or ``text | base64 | json | score``."""
-    stages = [stage.strip() for stage in path.split("|")]
-    for stage in stages:
-        try:
-            if stage == "base64":
-                content = base64.b64decode(content)
-            elif stage == "json":
-                content = json.loads(content)
-            elif stage == "strip":
-                content = str(content).strip().strip(".\"'")
-            else:
-                content = _walk(content, stage)
-        except (ValueError, TypeError, RecursionError):
-            return _MISSING
-        if content is _MISSING:
-            return _MISSING
-    return content
-
-
-def found(value: Any) -> bool:
-    """Tell whether ``look`` found something."""
-    return value is not _MISSING and value is not None
-
-
-def plain(value: Any) -> str:
-    """Return a value as text that can be sent and stored: JSON may hold halves of characters."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode()
-
-
 def _has_room_for(path: str, content: Any) -> bool:
     """Tell whether an answer could hold something at a path: what the path goes through is there.
 
     A page that asks to log in holds no score either, and says nothing about two faces.
     """
-    stages = [stage.strip() for stage in path.split("|")]
-    while stages[-1] in _FILTERS and len(stages) > 1:
-        stages.pop()
-    last = stages.pop()
+    parts = stages(path)
+    while parts[-1] in FILTERS and len(parts) > 1:
+        parts.pop()
+    last = parts.pop()
     stem = last.rpartition("[" if "[" in last else ".")[0]
-    place = " | ".join(part for part in (*stages, stem) if part)
+    place = " | ".join(part for part in (*parts, stem) if part)
     around = look(content, place) if place else content
     return around is None or isinstance(around, list if "[" in last else dict)
 
 
-def _walk(content: Any, path: str) -> Any:
-    for name, index in _PART.findall(path):
-        if name and isinstance(content, dict) and name in content:
-            content = content[name]
-        elif index and isinstance(content, list) and -len(content) <= int(index) < len(content):
-            content = content[int(index)]
-        else:
-            return _MISSING
-    return content
-
-
 def _number(path: str | None, content: Any) -> float | None:
-    value = _MISSING if path is None else look(content, path)
+    value = MISSING if path is None else look(content, path)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

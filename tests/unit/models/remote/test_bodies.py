@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
+from pydantic import BaseModel
 
 from onnxfr.errors import RemoteError
-from onnxfr.models.remote.adapter import Adapter, parse_adapter
+from onnxfr.models.remote.adapter import (
+    Adapter,
+    Answer,
+    Pace,
+    Picture,
+    Price,
+    Rule,
+    Step,
+    parse_adapter,
+)
 from onnxfr.models.remote.filling import make_request
 
 VALUES: dict[str, bytes | str] = {
@@ -16,6 +28,14 @@ VALUES: dict[str, bytes | str] = {
     "parameter.set": "my set",
     "parameter.quoted": 'a"\r\nb',
 }
+
+
+@pytest.mark.parametrize("table", [Adapter, Step, Picture, Rule, Answer, Pace, Price])
+def test_every_key_of_an_adapter_is_explained(table: type[BaseModel]) -> None:
+    docs = Path(__file__).parents[4].joinpath("docs", "service.md").read_text(encoding="utf-8")
+    format_ = docs.partition("### Adapters")[2].partition("## The evaluator")[0]
+    missing = [name for name in table.model_fields if not re.search(rf"\b{name}\b", format_)]
+    assert not missing
 
 
 def adapter_with(encoding: str, body: str) -> Adapter:

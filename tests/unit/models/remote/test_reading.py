@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_service import adapter_of
 
 from onnxfr.errors import RemoteError
+from onnxfr.models.remote.adapter import Step
+from onnxfr.models.remote.looking import look, plain
 from onnxfr.models.remote.reading import (
     Kind,
     NoUse,
     TryAgain,
     Verdict,
     check_given,
-    look,
-    plain,
     read_answer,
 )
 from onnxfr.oracle import LOST
@@ -165,6 +165,62 @@ def test_a_whole_number_is_the_same_however_it_is_written() -> None:
 def test_a_path_through_json_of_any_depth_finds_something_or_nothing() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     assert not isinstance(look({"text": deep}, "text | json | [0]"), list)
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ("87.30 %", 87.3),
+        (" '12.5%'. ", 12.5),
+        (".5", 0.5),
+        ("-.5", -0.5),
+        ("91,5", None),
+        ("9\u00a0%", 9.0),
+        (91.5, 91.5),
+        ("very", None),
+        (None, None),
+    ],
+)
+def test_a_score_may_come_as_a_text_in_percent(said: object, score: float | None) -> None:
+    rules = 'score = "confidence | strip"\nscore_range = [0, 100]\nthreshold = 65'
+    adapter = adapter_of("http://127.0.0.1/", answer=rules)
+    body = json.dumps({"match": True, "confidence": said}).encode()
+    assert read_answer(adapter, 200, body).score == score
+
+
+def test_a_text_in_base64_is_stripped_as_a_text() -> None:
+    assert look({"a": "ICIxIi4="}, "a | base64 | strip") == "1"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'score = "s | stripp"\nthreshold = 1',
+        'version = "text | base46 | json | version"',
+        'version = "text | base64 | jsn | version"',
+        'version = "text | base64 | version"',
+        'version = "data | version"',
+        'version = "text | json |"',
+        'threshold_path = "t | percent"\nscore = "s"',
+        'rejected = [{ path = "error | Strip" }]',
+    ],
+)
+def test_a_filter_that_is_none_is_told_before_anything_is_paid_for(rule: str) -> None:
+    with pytest.raises(RemoteError, match="is no filter; there are base64, json, strip"):
+        adapter_of("http://127.0.0.1/", answer=rule)
+
+
+def test_so_is_one_of_what_is_captured() -> None:
+    urls = ("http://127.0.0.1/", "http://127.0.0.1/")
+    step = adapter_of(*urls).steps[0]
+    with pytest.raises(ValueError, match="is no filter"):
+        Step.model_validate({**step.model_dump(), "captures": {"m": "text | base46"}})
+
+
+def test_filters_where_they_belong_are_taken() -> None:
+    rules = 'version = "json | a[0].b | base64 | json | c | strip"\nscore = "strip"\nthreshold = 1'
+    answer = adapter_of("http://127.0.0.1/", answer=rules).answer
+    assert answer.score == "strip" and answer.version is not None
 
 
 def test_a_small_distance_is_the_same_person() -> None:
