@@ -50,6 +50,24 @@ def test_records_carry_the_identity_of_their_cell(store: RunStore) -> None:
     assert store.evaluators() == ["toy_hash"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of threads here")
+def test_reading_leaves_no_thread_that_could_abort_the_process_at_its_end(store: RunStore) -> None:
+    program = (
+        "import os, sys, pathlib\n"
+        "from onnxfr.runs.store import RunStore\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        "assert RunStore.open(pathlib.Path(sys.argv[1])).records().num_rows\n"
+        "print(len(os.listdir('/proc/self/task')) - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(store.folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "0"
+
+
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9, 0.999])
 def test_a_truncated_shard_counts_as_missing_and_is_recomputed(
     store: RunStore, keep: float
