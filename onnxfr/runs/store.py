@@ -92,8 +92,8 @@ class RunStore:
         if not path.is_file():
             return None
         try:
-            # Not ``read_table``, which starts threads: one of Arrow's that is alive when the process
-            # ends now and then aborts it, and the exit code that a gate answers with is lost.
+            # Not ``read_table``, which starts threads: one that lives when the process ends now and
+            # then aborts it, and the exit code that a gate answers with is lost.
             shard = pq.ParquetFile(
                 pa.BufferReader(path.read_bytes()),
                 page_checksum_verification=True,

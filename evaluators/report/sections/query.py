@@ -51,9 +51,10 @@ class QuerySection(Section):
                 f"With {_cap(best)} questions a pair, an attacker who wants {AIMS[best.goal]} "
                 f"succeeds against {best.model} in {percent(best.value)} of {count(best.n)} "
                 f"pairs{where} ({span(best.low, best.high)}) by {best.method}, within "
-                f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}. "
-                f"Left out: {_left_out(view, best.model, best.data, best.goal)}."
+                f"{_limit(best)}; threshold {best.threshold:.3f} from {best.threshold_origin}."
             )
+            if told := _left_out(view, best.model, best.data, best.goal):
+                sentence += f" {told}"
             found.append(Verdict("caution" if best.value else "info", sentence, best.model))
         return [*found, *_all_lost(view), *unplayable(view)]
 
@@ -120,9 +121,12 @@ def _left_out(view: View, model: str, data: str, goal: str) -> str:
     for result in view.results:
         place = (result.model, result.data, result.goal)
         if result.metric == "clean_wrong_pairs" and place == (model, data, goal):
-            lost = count(result.value or 0)
-            return f"{lost} of {count(result.n)} pairs, which are wrong without an attack"
-    return "pairs that are wrong without an attack"
+            lost, all_of_them = count(result.value or 0), count(result.n)
+            if result.value:
+                return (
+                    f"Left out: {lost} of {all_of_them} pairs, which are wrong without an attack."
+                )
+    return ""
 
 
 def _files(row: Mapping[str, Any]) -> str:
