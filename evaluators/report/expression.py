@@ -1,6 +1,7 @@
 """The small language of ``--fail-if``: metric names compared with numbers, joined by and/or.
 
-``accuracy < 0.99``, ``asr[method=mim]@4/255 > 50%``, ``delta.tar@1e-3 < -0.005 or b.eer > 0.02``.
+``accuracy < 0.99``, ``asr[method=mim]@4/255 > 50%``, ``asr@8/255,queries=200 > 0.1``,
+``delta.tar@1e-3 < -0.005 or b.eer > 0.02``.
 A number such as ``2/255`` is two grey levels, the unit of every distance in results.
 Parsed by hand so that an expression from a CI file can never run code.
 """
@@ -30,7 +31,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _TEST = re.compile(
     r"\s*(?:(?P<scope>a|b|delta)\.)?(?P<metric>[A-Za-z_][A-Za-z0-9_]*)"
-    r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+(?:=(?!=)[^\s<>=!]+)?))?"
+    r"(?:\[(?P<filters>[^\]]*)\])?(?:@(?P<at>[^\s<>=!]+(?:=(?!=)[^\s<>=!]+)*))?"
     r"\s*(?P<operator><=|>=|==|!=|<|>)\s*(?P<number>[-+]?[0-9.][0-9.eE+\-/]*)\s*(?P<percent>%?)\s*"
 )
 FILTER_HINT = "name what can be judged, as in accuracy[model=NAME,data=NAME]"
@@ -253,13 +254,17 @@ def _overall(results: Sequence[Result]) -> list[Result]:
 
 
 def _meets(condition: str, at: str) -> bool:
-    """Tell whether ``at`` names the condition: all of it, one of its parts, or a part's value."""
+    """Tell whether ``at`` names the condition: all of it, or some of its parts or their values."""
     parts = [part.strip(' "{}') for part in re.split(r"[,;]", condition)]
+    return at == condition or all(_among(parts, wanted) for wanted in at.split(","))
+
+
+def _among(parts: Sequence[str], wanted: str) -> bool:
     for part in parts:
         value = re.split(r"[=:]", part, maxsplit=1)[-1].strip(' "')
-        if at in (condition, part, value):
+        if wanted in (part, value):
             return True
-        left, right = _number(value), _number(at)
+        left, right = _number(value), _number(wanted)
         if left is not None and right is not None and abs(left - right) <= 1e-9 * abs(right):
             return True
     return False

@@ -120,6 +120,18 @@ def test_a_condition_nobody_measured_is_an_error() -> None:
         judge("asr@2/255 > 0.5", SCOPES)
 
 
+def test_a_budget_and_a_number_of_questions_name_one_cell_of_a_curve() -> None:
+    asked = [
+        _result("asr", value, condition=f"eps={eps}/255, queries={queries}")
+        for eps, queries, value in ((4, 200, 0.1), (8, 200, 0.3), (4, 1000, 0.5), (8, 1000, 0.9))
+    ]
+    for at in ("eps=8/255,queries=200", "queries=200,8/255", "8/255,200"):
+        outcome = judge(f"asr@{at} > 0", {**SCOPES, "b": asked})
+        assert [match.value for match in outcome.matches] == [0.3]
+    with pytest.raises(SpecError, match="queries=1000"):
+        judge("asr@8/255,queries=500 > 0", {**SCOPES, "b": asked})
+
+
 def test_a_median_that_nobody_reached_is_told_from_one_that_nobody_measured() -> None:
     never = _result("median_distance", None, low=12.0, n=9)
     assert (value_text(never), interval_text(never)) == ("never", "12 – never")
