@@ -69,9 +69,15 @@ def ask(
     Example: onnxfr remote ask onnxfr,url=http://127.0.0.1:8600 a.jpg b.jpg
     """
     from onnxfr.data.images import decode, to_images
-    from onnxfr.models.remote.reference import PREFIX, absolute, complete, open_remote
+    from onnxfr.models.remote.reference import (
+        PREFIX,
+        absolute,
+        complete,
+        escaped,
+        open_remote,
+    )
 
-    place = absolute(f"{PREFIX}{service},journal={journal}", Path.cwd())
+    place = absolute(f"{PREFIX}{service},journal={escaped(str(journal))}", Path.cwd())
     wanted = complete(place, Path.cwd(), budget=max_calls, authorised=i_am_authorised)
     pictures = [to_images([decode(_read(path), path.name)]) for path in (probe, reference)]
     remote = open_remote(wanted)

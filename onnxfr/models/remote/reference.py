@@ -36,11 +36,11 @@ class RemoteReference:
     """What results call the service; None takes the adapter's name."""
 
     def __str__(self) -> str:
-        parts = [f"{PREFIX}{_escape(self.adapter)}"]
+        parts = [f"{PREFIX}{escaped(self.adapter)}"]
         parts += [f"{name}={value}" for name, value in self.parameters.items()]
         parts += [] if self.name is None else [f"name={self.name}"]
         parts += [] if self.budget is None else [f"budget={self.budget}"]
-        parts += [] if self.journal is None else [f"journal={_escape(str(self.journal))}"]
+        parts += [] if self.journal is None else [f"journal={escaped(str(self.journal))}"]
         parts += [] if self.price is None else [f"price={self.price!r}"]
         return ",".join([*parts, "authorised"] if self.authorised else parts)
 
@@ -87,7 +87,7 @@ def parse_reference(reference: str) -> RemoteReference:
     return found
 
 
-def _escape(path: str) -> str:
+def escaped(path: str) -> str:
     """Return a path that stays in one piece when the reference is split, as it is where it does."""
     if not (_COMMA.search(path) or _ESCAPED.search(path)):
         return path

@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onnxfr.cli.remote import remote_app
-from onnxfr.errors import NotAuthorised, SpecError, UnknownName
+from onnxfr.errors import NotAuthorised, RemoteError, SpecError, UnknownName
 from onnxfr.models.remote import adapter
 from onnxfr.models.remote.adapter import adapter_names
 from onnxfr.models.remote.reference import absolute, complete, open_remote, parse_reference
@@ -38,6 +38,23 @@ def test_one_question_to_an_outside_service_needs_permission(
     asked = CliRunner().invoke(remote_app, ["ask", "azure_face", "a.png", "a.png"])
     assert isinstance(asked.exception, NotAuthorised)
     assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_a_journal_named_on_the_command_line_may_be_called_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save("a.png")
+    Path("lr=1,seed=2").mkdir()
+    asked = CliRunner().invoke(
+        remote_app,
+        [
+            *("ask", "onnxfr,url=http://127.0.0.1:1", "a.png", "a.png"),
+            *("--journal", "lr=1,seed=2/j.jsonl"),
+        ],
+    )
+    assert isinstance(asked.exception, RemoteError) and "onnxfr" in str(asked.exception)
+    assert (tmp_path / "lr=1,seed=2" / "j.jsonl").exists()
 
 
 def test_folders_with_a_comma_in_their_name_hold_journals_and_adapters() -> None:
