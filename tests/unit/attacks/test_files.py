@@ -83,7 +83,7 @@ class Flat:
     ("name", "norm", "factor"),
     [
         ("boundary", "l2", 1.4),
-        ("surfree", "l2", 1.1),
+        ("surfree", "l2", 1.12),
         ("rays", "linf", 1.3),
         ("sign_flip", "linf", 1.3),
     ],
