@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,10 @@ class Game:
 
 @dataclass(frozen=True)
 class DecisionAttack(Attack):
-    """Base of the attacks on verifiers that answer yes or no; subclasses write ``walk``."""
+    """Base of the attacks on verifiers that answer yes or no; subclasses write ``walk``.
+
+    In linf what a verifier of 8-bit files is asked about is dithered, see ``dithered``.
+    """
 
     access: ClassVar[Access] = Access.DECISION
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
@@ -95,6 +98,12 @@ class DecisionAttack(Attack):
     @abstractmethod
     def walk(self, game: Game) -> Walk[None]:
         """Play one pair; the oracle remembers the closest win."""
+
+    @final
+    def play(self, game: Game) -> Walk[None]:
+        """Return the walk of one pair as the verifier will see it."""
+        walk = self.walk(game)
+        return dithered(walk, game) if game.grain and game.norm == "linf" else walk
 
     def check(self, oracle: Oracle, probe: Probe, threat: Threat) -> None:
         """Refuse regions: the way from a start to the clean picture leads through all pixels."""
@@ -107,7 +116,7 @@ class DecisionAttack(Attack):
         left = questions_left(oracle, threat)
 
         def walk_of(row: int) -> Walk[Picture | None]:
-            return self.walk(
+            return self.play(
                 Game(
                     clean=probe.images[row],
                     norm=threat.norm,
@@ -136,20 +145,18 @@ def unit(vector: Picture) -> Picture:
     return vector / np.float32(max(length(vector), 1e-20))
 
 
-def dithered(walk_of: Callable[[Game], Walk[None]], game: Game) -> Walk[None]:
-    """Play a walk in a box as if on floats; ask a verifier of 8-bit files about dithered pictures.
+def dithered(walk: Walk[None], game: Game) -> Walk[None]:
+    """Ask a verifier of 8-bit files about dithered pictures instead of rounded ones.
 
-    Where all pixels have moved alike they also round alike, and every radius between two grey
-    levels is the same file. Here each pixel rounds up at a threshold of its own, drawn once: at 5.3
-    levels three pixels of ten have moved by six, the others by five. So the radius shrinks in steps
-    that can be seen, and what a change cost or gained shows long before it fills a level.
+    In a box all pixels move alike, so they round alike, and every radius between two grey levels is
+    the same file. Here each pixel rounds up at a threshold of its own, drawn once: at 5.3 levels
+    three pixels of ten have moved by six, the others by five. So the radius shrinks in steps that
+    can be seen, what a change cost or gained shows long before it fills a level, and a point can be
+    brought as near to the boundary as probes around it need it.
     """
-    if not game.grain:
-        yield from walk_of(game)
-        return
     clean = round8(game.clean)
     threshold = game.random.random(clean.shape, dtype=np.float32)
-    walk, answers = walk_of(replace(game, grain=0.0)), None
+    answers = None
     while True:
         try:
             pictures = next(walk) if answers is None else walk.send(answers)
@@ -184,29 +191,20 @@ def find_boundary(game: Game, precision: float = 1e-3) -> Walk[Picture | None]:
 def to_boundary(game: Game, winner: Picture, precision: float, near: float = 0.5) -> Walk[Picture]:
     """Bisect between a win and the clean picture; return the closest win.
 
-    The end of the search is where the gap is ``precision`` times the remaining distance, or where a
-    verifier of 8-bit files would be shown the same file again. Where the boundary is expected
-    within a share ``near`` of the way, it is sought there first.
+    The end of the search is where the gap is ``precision`` times the remaining distance. Where the
+    boundary is expected within a share ``near`` of the way, it is sought there first.
     """
-    # In l2 a step far shorter than a grey level still changes some of the pixels.
-    visible = game.grain / max(game.distance(winner), 1e-20) if game.norm == "linf" else 0.0
-    share = yield from bisect(lambda share: game.towards(winner, share), precision, near, visible)
+    share = yield from bisect(lambda share: game.towards(winner, share), precision, near)
     return winner if share == 1 else game.towards(winner, share)
 
 
 def bisect(
-    picture_at: Callable[[float], Picture],
-    precision: float,
-    near: float = 0.5,
-    visible: float = 0.0,
+    picture_at: Callable[[float], Picture], precision: float, near: float = 0.5
 ) -> Walk[float]:
-    """Return the least share known to win, given that 1 wins and 0 does not.
-
-    ``visible`` is the least difference of two shares that the verifier could see.
-    """
-    low, high, step = 0.0, 1.0, max(near, visible)
+    """Return the least share known to win, given that 1 wins and 0 does not."""
+    low, high, step = 0.0, 1.0, near
     for _ in range(_HALVINGS):
-        if high - low <= max(precision * high, visible):
+        if high - low <= precision * high:
             break
         middle = high - step if low == 0 and high > step else (low + high) / 2
         if (yield from wins(picture_at(middle))):

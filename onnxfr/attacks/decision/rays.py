@@ -3,7 +3,6 @@
 The paper's first ray is all ones. A verifier that must accept a certain person never does so along
 such a ray, so ours leads to the start: each pixel moves towards it and no farther; a flipped block
 moves to the opposite end of the pixel range. Where the start is noise that is the paper's attack.
-A verifier of 8-bit files is asked about dithered pictures.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import (
     DecisionAttack,
     Game,
-    dithered,
     find_start,
     to_boundary,
     wins,
@@ -44,10 +42,6 @@ class RayS(DecisionAttack):
     paper: ClassVar[str] = "Chen and Gu, KDD 2020 (arXiv:2006.12792)"
 
     def walk(self, game: Game) -> Walk[None]:
-        """Play along rays."""
-        return dithered(self._flipping, game)
-
-    def _flipping(self, game: Game) -> Walk[None]:
         """Flip one block after another; keep flips that still win."""
         goal = yield from find_start(game)
         if goal is None:

@@ -2,7 +2,7 @@
 
 The authors shrink by a constant 0.004 and flip a share of the values that follows the rate of
 wins; here the shrinking, relative to the radius, follows its own rate of wins as well, and the same
-box is asked about once. A verifier of 8-bit files is asked about dithered pictures.
+box is asked about once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from onnxfr.attacks.base import register
 from onnxfr.attacks.decision._base import (
     DecisionAttack,
     Game,
-    dithered,
     find_boundary,
     wins,
 )
@@ -50,10 +49,6 @@ class SignFlip(DecisionAttack):
     paper: ClassVar[str] = "Chen, Zhang, Hu and Wu, ECCV 2020"
 
     def walk(self, game: Game) -> Walk[None]:
-        """Play in the box."""
-        return dithered(self._shrinking, game)
-
-    def _shrinking(self, game: Game) -> Walk[None]:
         """Shrink, flip, and follow the rates of both."""
         point = yield from find_boundary(game, precision=0.01)
         if point is None:

@@ -194,6 +194,6 @@ def test_a_verifier_of_files_is_seldom_shown_one_twice(name: str, most: float) -
         return bool(np.vdot(weight, file) > bar)
 
     play = Game(clean, "linf", np.random.default_rng(0), start=start, grain=1 / 255)
-    answered(make_attack(name, {"steps": 250}).walk(play), rule)  # type: ignore[attr-defined]
+    answered(make_attack(name, {"steps": 250}).play(play), rule)  # type: ignore[attr-defined]
     asked = sum(seen.values())
     assert asked > 200 and 1 - len(seen) / asked < most

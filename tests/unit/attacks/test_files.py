@@ -61,7 +61,7 @@ class Flat:
             grain=grain,
             questions=questions,
         )
-        walk, best = make_attack(name).walk(game), np.inf  # type: ignore[attr-defined]
+        walk, best = make_attack(name).play(game), np.inf  # type: ignore[attr-defined]
         self.shown: Counter[bytes] = Counter()
         answers = None
         while questions > 0:
@@ -86,6 +86,8 @@ class Flat:
         ("surfree", "l2", 1.12),
         ("rays", "linf", 1.3),
         ("sign_flip", "linf", 1.3),
+        ("hopskipjump", "linf", 1.2),
+        ("geoda", "linf", 1.2),
     ],
 )
 def test_files_cost_a_walk_little_of_the_way(name: str, norm: Norm, factor: float) -> None:
