@@ -2,6 +2,8 @@
 
 RobFace's idea (Zhang et al. 2025): pictures that were optimised beforehand need neither gradients
 nor queries of the model under test, so the same suite follows a product through its versions.
+Making and scoring are one file, longer than most: what one writes down is what the other has to
+hold against the pictures, and neither may be changed alone.
 """
 
 from __future__ import annotations

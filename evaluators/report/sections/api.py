@@ -21,7 +21,7 @@ from onnxfr.evaluators.report.question_curves import (
 )
 from onnxfr.evaluators.report.rendering import render
 from onnxfr.evaluators.report.section import SECTIONS, Headline, Section, Verdict, View
-from onnxfr.evaluators.report.wording import count, percent, span, value_text
+from onnxfr.evaluators.report.wording import count, measure_name, percent, span, value_text
 from onnxfr.metrics.intervals import Estimate
 
 _MANY_REJECTED = 0.05
@@ -194,7 +194,7 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
         "questions": _questions([r for r in results if not r.method]),
         "rates": [
             {
-                "measure": _RATES.get(r.metric, r.metric),
+                "measure": _RATES.get(r.metric) or measure_name(r),
                 "value": value_text(r),
                 "interval": span(r.low, r.high),
                 "n": count(r.n),
@@ -208,15 +208,10 @@ def _block(where: tuple[str, str], results: list[Result]) -> dict[str, Any]:
 
 _RATES = {
     "rr": "Rejected (RR)",
-    "asa": "Accuracy of answered pairs (ASA)",
-    "aa": "Accuracy of all pairs (AA)",
-    "invalid": "Answers that make no sense",
     "fnmr": "Genuine pairs refused, of those judged (FNMR)",
     "fmr": "Impostor pairs accepted, of those judged (FMR)",
-    "changed_mind": "Answered differently when asked again",
-    "unasked_pairs": "Pairs not asked, no call was left",
-    "unrepeated_pairs": "Pairs not asked again, no call was left",
 }
+"""What is called otherwise here than where no service is asked."""
 
 
 def _points(part: Sequence[Result]) -> list[dict[str, str]]:
