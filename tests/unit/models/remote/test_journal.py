@@ -17,6 +17,15 @@ from onnxfr.models.comparer import CallsSpent
 from onnxfr.models.remote.journal import Journal
 
 
+def begun(path: Path) -> bytes:
+    """Return a journal of one question that was answered."""
+    book = journal(path)
+    book.ask(["q1"], 1)
+    book.record("q1", YES)
+    book.close()
+    return path.read_bytes()
+
+
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     book = journal(tmp_path / "j")
     book.ask(["q1", "q2", "q3"], 2)
@@ -51,11 +60,7 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(
 
 def test_a_last_line_that_lacks_its_end_only_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    book = journal(path)
-    book.ask(["q1"], 1)
-    book.record("q1", YES)
-    book.close()
-    whole = path.read_bytes()
+    whole = begun(path)
     path.write_bytes(whole[:-1])
     again = journal(path)
     assert again.spent == 1 and again.answers == {"q1": YES} and path.read_bytes() == whole
@@ -70,11 +75,7 @@ def test_a_last_line_that_lacks_its_end_only_is_kept(tmp_path: Path) -> None:
 
 def test_blank_lines_and_those_of_another_system_are_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    book = journal(path)
-    book.ask(["q1"], 1)
-    book.record("q1", YES)
-    book.close()
-    lines = path.read_bytes().splitlines()
+    lines = begun(path).splitlines()
     path.write_bytes(b"\r\n".join([lines[0], b"", lines[1], b"  ", lines[2], b"", b""]))
     again = journal(path)
     assert again.spent == 1 and again.answers == {"q1": YES}
